@@ -102,9 +102,11 @@ codes! {
     EgressNotGranted = "egress.not_granted", "The run tried to reach a destination that is not granted.", "ask for the destination in the manifest; nothing is granted in this version";
     EgressDnsRefused = "egress.dns_refused", "The run asked for a name that is not granted.", "ask for the name in the manifest; nothing is granted in this version";
     EgressBadRequest = "egress.bad_request", "The run sent something to its proxy that is no valid request.", "use an ordinary client";
+    EgressLimit = "egress.limit", "The run reached a limit of its network boundary: connections, sizes or times.", "use fewer connections at once; the limits are in docs/egress.md";
     BrokerBadToken = "broker.bad_token", "A call to the broker carried no token, or one that is not valid for this run.", "use ATENEA_TOKEN of this run";
     BrokerNotGranted = "broker.not_granted", "A call to the broker asked for something that is not granted.", "ask for it in the manifest";
     BrokerBadRequest = "broker.bad_request", "A call to the broker was malformed or too large.", "see the documentation of the broker";
+    BrokerLimit = "broker.limit", "The run reached a limit of the broker: connections, requests at once, sizes or times.", "use fewer requests at once; the limits are in docs/broker.md";
     ProcessNoSuchRun = "process.no_such_run", "There is no such run.", "list them: atenea-sup status --all";
     ProcessAmbiguousRun = "process.ambiguous_run", "The prefix fits more than one run.", "give more characters";
     ProcessNotFound = "process.not_found", "The command does not exist inside the sandbox.", "check the name; only the declared runtime and the workspace are visible";

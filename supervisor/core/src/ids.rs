@@ -151,7 +151,8 @@ mod tests {
     fn a_run_id_survives_text_and_refuses_other_forms() {
         let id = RunId::from_random(0x0123_4567_89ab_cdef);
         assert_eq!(RunId::parse(id.as_str()).unwrap(), id);
-        for bad in ["", "r_", "r_0123456789a", "r_0123456789abc", "x_0123456789ab", "r_0123456789aI"]
+        for bad in
+            ["", "r_", "r_0123456789a", "r_0123456789abc", "x_0123456789ab", "r_0123456789aI"]
         {
             assert!(RunId::parse(bad).is_err(), "{bad}");
         }

@@ -8,16 +8,28 @@
 //! its dependencies and its source for that.
 #![forbid(unsafe_code)]
 
+pub mod apply;
 pub mod code;
+pub mod decide;
 pub mod digest;
+pub mod effect;
+pub mod event;
 pub mod ids;
+pub mod input;
+pub mod ledger;
 pub mod limits;
 pub mod money;
 pub mod refusal;
+pub mod run;
+pub mod state;
 
+pub use apply::apply;
 pub use code::Code;
+pub use decide::{Decision, decide};
 pub use digest::Digest;
 pub use ids::{AccountName, BootId, Generation, IdempotencyKey, RunId, RunName};
 pub use limits::{Limits, Profile};
 pub use money::Nanos;
 pub use refusal::Refusal;
+pub use run::{Outcome, Phase, Run};
+pub use state::{Settings, State};

@@ -90,7 +90,8 @@ mod tests {
 
     #[test]
     fn amounts_that_are_not_plain_decimals_are_refused() {
-        for bad in ["", "-1", "+1", "1e3", "1,5", ".5", "1.", "0x1", "1000001", "1.0000000001", "NaN"]
+        for bad in
+            ["", "-1", "+1", "1e3", "1,5", ".5", "1.", "0x1", "1000001", "1.0000000001", "NaN"]
         {
             assert_eq!(Nanos::parse_usd(bad).unwrap_err().code, Code::BudgetBadAmount, "{bad}");
         }
