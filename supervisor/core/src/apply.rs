@@ -89,7 +89,7 @@ fn apply_global(state: &mut State, recorded: &Recorded) -> Vec<Effect> {
             state.generation = *generation;
             state.boot = Some(boot.clone());
             state.stopping = false;
-            return recover(state, recorded);
+            return recover(state);
         }
         Event::StopRequested { .. } => state.stopping = true,
         Event::BudgetSet { account, limit, per, key } => {
@@ -103,7 +103,7 @@ fn apply_global(state: &mut State, recorded: &Recorded) -> Vec<Effect> {
 
 /// What the death of the last supervisor means for each run (R1, R2): effects of another
 /// generation are void, an intent without an outcome may have happened (R3).
-fn recover(state: &mut State, recorded: &Recorded) -> Vec<Effect> {
+fn recover(state: &mut State) -> Vec<Effect> {
     let mut effects = Vec::new();
     for id in state.active.clone() {
         let Some(run) = state.runs.get_mut(&id) else { continue };
