@@ -1,1 +1,2 @@
 //! Placeholder head, replaced with the crate.
+pub mod seccomp;
