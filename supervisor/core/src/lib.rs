@@ -18,8 +18,10 @@ pub mod ids;
 pub mod input;
 pub mod ledger;
 pub mod limits;
+pub mod manifest;
 pub mod money;
 pub mod refusal;
+pub mod size;
 pub mod run;
 pub mod state;
 

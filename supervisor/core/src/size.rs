@@ -181,8 +181,9 @@ impl Millis {
         if text.len() > TEXT_MAX {
             return Err(form(text, WHAT, "it is too long"));
         }
-        let duration: Duration = humantime::parse_duration(text)
-            .map_err(|_| form(text, WHAT, "write a number and a unit, for example 30m or 1h 30m"))?;
+        let duration: Duration = humantime::parse_duration(text).map_err(|_| {
+            form(text, WHAT, "write a number and a unit, for example 30m or 1h 30m")
+        })?;
         if duration.is_zero() {
             return Err(QuantityError::NotPositive { text: text.to_owned() });
         }

@@ -6,7 +6,7 @@
 
 use std::fmt::Display;
 
-use crate::{Code, Refusal};
+use crate::{Code, Nanos, Refusal};
 
 use super::model::{History, Manifest, Mount, Network, PrivateNetwork, Tools, Workspace};
 use super::targets;
@@ -85,6 +85,10 @@ fn variable(name: &str, value: &str) -> Outcome {
 }
 
 fn workspace(workspace: &Workspace) -> Outcome {
+    if targets::is_no_project(&workspace.path) {
+        let cause = format!("workspace.path: {} is no project", quoted(&workspace.path));
+        return Err(Refusal::new(Code::FsBadWorkspace, cause));
+    }
     absolute_path("workspace.path", &workspace.path)?;
     if let Some(base) = &workspace.base {
         commit("workspace.base", base)?;
@@ -114,8 +118,11 @@ fn mount(path: &str, mount: &Mount) -> Outcome {
     let source = format!("{path}.source");
     absolute_path(&source, &mount.source)?;
     if targets::is_unsafe_source(&mount.source) {
-        return Err(bad(&source, format!("{} can hold sockets or shows the host", quoted(&mount.source)))
-            .with_help("grant a directory that holds plain files only"));
+        return Err(bad(
+            &source,
+            format!("{} can hold sockets or shows the host", quoted(&mount.source)),
+        )
+        .with_help("grant a directory that holds plain files only"));
     }
     Ok(())
 }
@@ -130,7 +137,10 @@ fn runtime(manifest: &Manifest) -> Outcome {
         let path = format!("runtime.mounts[{index}]");
         absolute_path(&path, source)?;
         if targets::is_unsafe_source(source) {
-            return Err(bad(&path, format!("{} can hold sockets or shows the host", quoted(source))));
+            return Err(bad(
+                &path,
+                format!("{} can hold sockets or shows the host", quoted(source)),
+            ));
         }
     }
     Ok(())
@@ -180,20 +190,16 @@ fn tools(path: &str, grant: &Tools) -> Outcome {
 const PIDS_MAX: u64 = 4_194_304;
 
 fn limits(manifest: &Manifest) -> Outcome {
-    match manifest.limits.pids {
-        Some(pids) if pids.get() > PIDS_MAX => Err(Refusal::new(
-            Code::ManifestBadLimit,
-            format!("limits.pids: {pids} is more than the kernel's {PIDS_MAX}"),
-        )),
-        _ => match &manifest.budget {
-            Some(budget) if budget.usd.0 == 0 => Err(Refusal::new(
-                Code::ManifestBadLimit,
-                "budget.usd: a budget of zero holds nothing",
-            )
-            .with_help("leave [budget] out: without one a run holds nothing")),
-            _ => Ok(()),
-        },
+    if let Some(pids) = manifest.limits.pids.filter(|pids| pids.get() > PIDS_MAX) {
+        let cause = format!("limits.pids: {pids} is more than the kernel's {PIDS_MAX}");
+        return Err(Refusal::new(Code::ManifestBadLimit, cause));
     }
+    if manifest.budget.as_ref().is_some_and(|budget| budget.usd == Nanos::ZERO) {
+        let cause = "budget.usd: a budget of zero holds nothing";
+        return Err(Refusal::new(Code::ManifestBadLimit, cause)
+            .with_help("leave [budget] out: without one a run holds nothing"));
+    }
+    Ok(())
 }
 
 fn each<T>(list: &[T], key: &str, check: impl Fn(&str, &T) -> Outcome) -> Outcome {
@@ -212,7 +218,9 @@ fn host(path: &str, text: &str, wildcard: bool) -> Outcome {
     let label = |label: &str| {
         !label.is_empty()
             && label.len() <= 63
-            && label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_".contains(&b))
+            && label
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_".contains(&b))
             && !label.starts_with('-')
             && !label.ends_with('-')
     };

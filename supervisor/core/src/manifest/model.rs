@@ -441,7 +441,7 @@ impl Workspace {
 }
 
 /// Money as the text people write, in one canonical form.
-mod usd_text {
+pub(super) mod usd_text {
     use serde::de::{Deserialize, Deserializer, Error};
     use serde::ser::Serializer;
 
@@ -456,6 +456,30 @@ mod usd_text {
     ) -> Result<Nanos, D::Error> {
         let text = String::deserialize(deserializer)?;
         Nanos::parse_usd(&text).map_err(|refusal| D::Error::custom(refusal.cause))
+    }
+
+    /// The same for an amount that may be left out.
+    pub(in super::super) mod option {
+        use serde::de::Deserializer;
+        use serde::ser::Serializer;
+
+        use crate::Nanos;
+
+        pub(in super::super::super) fn serialize<S: Serializer>(
+            usd: &Option<Nanos>,
+            serializer: S,
+        ) -> Result<S::Ok, S::Error> {
+            match usd {
+                Some(usd) => super::serialize(usd, serializer),
+                None => serializer.serialize_none(),
+            }
+        }
+
+        pub(in super::super::super) fn deserialize<'de, D: Deserializer<'de>>(
+            deserializer: D,
+        ) -> Result<Option<Nanos>, D::Error> {
+            super::deserialize(deserializer).map(Some)
+        }
     }
 }
 

@@ -38,6 +38,11 @@ pub(super) fn is_unsafe_source(path: &str) -> bool {
     UNSAFE_SOURCES.iter().any(|tree| is_within(path, tree) || is_within(tree, path))
 }
 
+/// Whether this can never be somebody's project: the root, or a file system of the kernel's.
+pub(super) fn is_no_project(path: &str) -> bool {
+    path == "/" || ["/proc", "/sys", "/dev"].iter().any(|tree| is_within(path, tree))
+}
+
 /// Checks every place of the sandbox a manifest puts something, alone and against each other.
 ///
 /// # Errors

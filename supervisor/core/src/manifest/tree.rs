@@ -356,10 +356,7 @@ impl<'de> EnumAccess<'de> for Word {
     type Error = TreeError;
     type Variant = Self;
 
-    fn variant_seed<V: DeserializeSeed<'de>>(
-        self,
-        seed: V,
-    ) -> Result<(V::Value, Self), TreeError> {
+    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Self), TreeError> {
         let word: StringDeserializer<TreeError> = self.0.clone().into_deserializer();
         Ok((seed.deserialize(word)?, self))
     }
