@@ -88,7 +88,11 @@ impl de::Error for TreeError {
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
-        TreeError::Type(format!("{found} was found where {expected} was expected"))
+        TreeError::Type(format!("{} was found where {expected} was expected", kind(&found)))
+    }
+
+    fn invalid_value(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        TreeError::Value(format!("{} was found where {expected} was expected", kind(&found)))
     }
 
     fn unknown_field(field: &str, known: &'static [&'static str]) -> Self {
@@ -101,6 +105,23 @@ impl de::Error for TreeError {
 
     fn missing_field(field: &'static str) -> Self {
         TreeError::Missing(field)
+    }
+}
+
+/// What was found, without the content of a text: it may be an argument or the value of a variable,
+/// and a refusal is journalled (E4).
+fn kind(found: &Unexpected<'_>) -> String {
+    match found {
+        Unexpected::Str(_) => "a text".to_owned(),
+        Unexpected::Seq => "a list".to_owned(),
+        Unexpected::Map => "a table".to_owned(),
+        Unexpected::Unit => "nothing (null)".to_owned(),
+        Unexpected::Bool(value) => format!("{value}"),
+        Unexpected::Unsigned(value) => format!("the number {value}"),
+        Unexpected::Signed(value) => format!("the number {value}"),
+        Unexpected::Float(value) => format!("the number {value}"),
+        Unexpected::Other(what) => (*what).to_owned(),
+        _ => "another value".to_owned(),
     }
 }
 
@@ -152,8 +173,14 @@ impl Tree {
     /// When it is too large, no TOML, or holds NUL.
     pub fn from_toml(text: &str) -> Result<Tree, Misread> {
         bounded(text)?;
-        let tree: Tree = toml::from_str(text)
-            .map_err(|error| Misread::root(TreeError::Syntax(error.to_string())))?;
+        let tree: Tree = toml::from_str(text).map_err(|error| {
+            // The parser's own text quotes the line, which may hold what E4 forbids.
+            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or(text);
+            let line = before.matches('\n').count() + 1;
+            let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+            let place = format!("{} at line {line} column {column}", error.message());
+            Misread::root(TreeError::Syntax(place))
+        })?;
         tree.without_nul()
     }
 
