@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dir::Dir;
 use crate::mountinfo::{self, Membership, Mount};
-use crate::{Error, Result};
+use crate::{Error, Place, Result};
 
 /// Magic number that `statfs` reports for cgroup v2.
 const CGROUP2_SUPER_MAGIC: u64 = 0x6367_7270;
@@ -165,6 +165,14 @@ impl Layout {
     /// How the hierarchies are mounted.
     pub fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// Where a directory of a record is now, for messages.
+    ///
+    /// # Errors
+    /// [`Error::NoHierarchy`] when its hierarchy is not mounted.
+    pub fn path_of(&self, place: &Place) -> Result<PathBuf> {
+        Ok(self.tree(&place.hierarchy)?.mount.join(&place.path))
     }
 
     pub(crate) fn trees(&self) -> &[Tree] {

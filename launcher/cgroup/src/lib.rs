@@ -25,6 +25,9 @@ mod remove;
 mod scan;
 mod usage;
 
+#[cfg(test)]
+mod fake_tree_tests;
+
 pub use base::Base;
 pub use error::{Error, Result};
 pub use events::{OomWatch, Wait};

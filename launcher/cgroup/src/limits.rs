@@ -222,4 +222,14 @@ mod tests {
             assert!(matches!(bad.check(), Err(Error::BadLimit { .. })), "{bad:?}");
         }
     }
+    #[test]
+    fn a_limit_that_is_accepted_but_not_in_force_is_an_error() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::write(root.path().join("pids.max"), "max\n").unwrap();
+        let dir = Dir::open_mount(root.path()).unwrap();
+        let target = Target { dir: &dir, v2: false };
+        let differs = target.confirm("pids.max", "7", |found| found == "7");
+        let Err(Error::LimitDiffers { asked, found, .. }) = differs else { panic!("{differs:?}") };
+        assert_eq!((asked.as_str(), found.as_str()), ("7", "max"));
+    }
 }

@@ -2,10 +2,11 @@
 //! does after its fork.
 
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use atenea_cgroup::{Base, Layout, Limits, RunGroup, Wait};
+use atenea_cgroup::{Base, Layout, Limits, Place, RunGroup, Wait};
 
 /// Generous: a wait ends by its event, this only bounds a failure.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
@@ -44,6 +45,14 @@ impl Instance {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap()
+    }
+
+    /// A control file of a run, in the hierarchy that has this controller.
+    pub(crate) fn file(&self, group: &RunGroup, controller: &str, file: &str) -> PathBuf {
+        let places = group.identity().places;
+        let on_v1 = |place: &&Place| place.hierarchy.split(',').any(|name| name == controller);
+        let place = places.iter().find(on_v1).or(places.first()).unwrap();
+        self.base.layout().path_of(place).unwrap().join(file)
     }
 
     /// The group that [`Instance::start`] made.
@@ -96,4 +105,12 @@ fn entry() {
     let script = format!("echo; {script}");
     let error = Command::new("/bin/sh").args(["-c", &script]).exec();
     panic!("exec failed: {error}");
+}
+
+/// Not a test: what an ordinary user is told.
+#[test]
+fn unprivileged_entry() {
+    if std::env::var_os("ATENEA_CGROUP_TEST_UNPRIVILEGED").is_some() {
+        println!("{:?}", Base::open_or_create(&Layout::detect().unwrap(), "nobody"));
+    }
 }
