@@ -58,7 +58,8 @@ fn a_limit_that_the_kernel_refuses_is_named_and_leaves_nothing_behind() {
     }
     // v1 refuses a share of the CPU that is larger than the parent's.
     let group = instance.create(LIMITS);
-    let quota = instance.file(&group, "cpu", "../cpu.cfs_quota_us");
+    let quota = instance.file(&group, "cpu", "cpu.cfs_quota_us");
+    let quota = quota.parent().unwrap().with_file_name("cpu.cfs_quota_us");
     group.remove().unwrap();
     std::fs::write(quota, "50000").unwrap();
     let refused = RunGroup::create(&instance.base, "run", &LIMITS);
