@@ -57,11 +57,10 @@ fn a_limit_that_the_kernel_refuses_is_named_and_leaves_nothing_behind() {
         return;
     }
     // v1 refuses a share of the CPU that is larger than the parent's.
-    let group = instance.create(LIMITS);
-    let quota = instance.file(&group, "cpu", "cpu.cfs_quota_us");
-    let quota = quota.parent().unwrap().with_file_name("cpu.cfs_quota_us");
-    group.remove().unwrap();
-    std::fs::write(quota, "50000").unwrap();
+    let places = instance.base.places().unwrap();
+    let base = places.iter().find(|p| p.hierarchy.split(',').any(|name| name == "cpu")).unwrap();
+    let base = instance.base.layout().path_of(base).unwrap();
+    std::fs::write(base.join("cpu.cfs_quota_us"), "50000").unwrap();
     let refused = RunGroup::create(&instance.base, "run", &LIMITS);
     let Err(Error::LimitNotSet { file, source, .. }) = refused else { panic!("{refused:?}") };
     assert!(file.ends_with("run/cpu.cfs_quota_us"), "{file:?}");
