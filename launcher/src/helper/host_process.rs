@@ -1,0 +1,252 @@
+//! A process of profile `trusted-host`: no sandbox, but control groups, a gate and a kill.
+//!
+//! It is forked, enters the groups, becomes its user and waits; only a byte on its gate lets it
+//! execute the command. The end of the gate, because the helper died, ends it unstarted (S1).
+
+use std::convert::Infallible;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use atenea_cgroup::RunGroup;
+use atenea_core::{Code, Refusal};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::Pid;
+
+use super::launch::Streams;
+use super::process::Process;
+use super::run::Source;
+use super::sandbox::Outcome;
+use crate::plan::OsBytes;
+use crate::protocol::{CreatedFds, HostPlan, Rusage};
+use crate::spawn;
+use crate::sys;
+use crate::sys::process::{Fork, exit_now, fork};
+
+pub(super) struct HostProcess {
+    process: Process,
+    /// Writing lets the command start.
+    gate: Option<OwnedFd>,
+    /// Its end means that the command was executed; an error number that it was not.
+    executed: Option<OwnedFd>,
+    going: bool,
+    started: bool,
+}
+
+impl HostProcess {
+    /// Starts the process up to its gate.
+    pub(super) fn start(
+        group: &RunGroup,
+        plan: &HostPlan,
+        passed: Option<OwnedFd>,
+        root: bool,
+    ) -> Result<(Self, CreatedFds), Refusal> {
+        let own = rustix::process::geteuid().as_raw();
+        if !root && plan.uid != own {
+            return Err(refusal("without root a run has the supervisor's own uid"));
+        }
+        let program = Program::new(plan)?;
+        Self::fork(group, plan, program, passed, root).map_err(|e| refusal(&e.to_string()))
+    }
+
+    fn fork(
+        group: &RunGroup,
+        plan: &HostPlan,
+        program: Program,
+        passed: Option<OwnedFd>,
+        root: bool,
+    ) -> io::Result<(Self, CreatedFds)> {
+        let streams = Streams::new(plan.stdin, passed)?;
+        let (gate_child, gate) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (executed, executed_child) = pipe_with(PipeFlags::CLOEXEC)?;
+        let helper = rustix::process::getpid();
+        let process = match fork()? {
+            Fork::Child => {
+                drop((gate, executed));
+                let ends = (gate_child, executed_child);
+                Child { group, plan, program, streams: streams.child, helper, root }.run(ends)
+            }
+            Fork::Parent(pid) => Process::new(pid)?,
+        };
+        rustix::fs::fcntl_setfl(&executed, rustix::fs::OFlags::NONBLOCK)?;
+        let this = HostProcess {
+            process,
+            gate: Some(gate),
+            executed: Some(executed),
+            going: false,
+            started: false,
+        };
+        let (stdout, stderr, stdin) = (streams.stdout, streams.stderr, streams.stdin);
+        let fds =
+            CreatedFds { stdout, stderr, stdin, pty: None, listeners: Vec::new(), broker: None };
+        Ok((this, fds))
+    }
+
+    pub(super) fn process(&self) -> &Process {
+        &self.process
+    }
+
+    pub(super) fn sources(&self) -> Vec<(Source, BorrowedFd<'_>)> {
+        let mut sources = Vec::new();
+        sources.extend(self.executed.as_ref().map(|fd| (Source::Report, fd.as_fd())));
+        if !self.process.is_reaped() {
+            sources.push((Source::Process, self.process.pidfd().as_fd()));
+        }
+        sources
+    }
+
+    pub(super) fn go(&mut self) -> Result<(), Refusal> {
+        let gate = self
+            .gate
+            .take()
+            .ok_or_else(|| Refusal::new(Code::ProcessRunEnded, "the process was let go already"))?;
+        self.going = true;
+        rustix::io::write(&gate, b"g")
+            .map(drop)
+            .map_err(|e| Refusal::new(Code::ProcessRunEnded, format!("it has ended: {e}")))
+    }
+
+    pub(super) fn ready(&mut self, source: Source) -> Vec<Outcome> {
+        match source {
+            Source::Report => self.read_executed().into_iter().collect(),
+            Source::Process => self.read_end(),
+            Source::Init | Source::Oom => Vec::new(),
+        }
+    }
+
+    fn read_executed(&mut self) -> Option<Outcome> {
+        let mut number = [0u8; 4];
+        let read = rustix::io::read(self.executed.as_ref()?, &mut number[..]);
+        if matches!(read, Err(rustix::io::Errno::AGAIN)) {
+            return None;
+        }
+        self.executed = None;
+        let was_going = std::mem::replace(&mut self.going, false);
+        match read {
+            Ok(4) => Some(Outcome::ExecFailed { errno: i32::from_le_bytes(number) }),
+            _ if was_going => {
+                self.started = true;
+                Some(Outcome::Started)
+            }
+            _ => Some(Outcome::LaunchFailed(refusal("it ended before it was let go"))),
+        }
+    }
+
+    fn read_end(&mut self) -> Vec<Outcome> {
+        let Ok(Some(ended)) = self.process.reap() else { return Vec::new() };
+        let mut outcomes: Vec<Outcome> = self.read_executed().into_iter().collect();
+        let wait_status = ended.wait_status;
+        if self.started {
+            let rusage = Rusage {
+                user_us: ended.user_us,
+                system_us: ended.system_us,
+                max_rss_kib: ended.max_rss_kib,
+            };
+            outcomes.push(Outcome::Exited { wait_status, rusage });
+        }
+        outcomes.push(Outcome::Gone { wait_status });
+        outcomes
+    }
+}
+
+fn refusal(cause: &str) -> Refusal {
+    Refusal::new(Code::ProcessLaunchFailed, format!("step host process: {cause}"))
+}
+
+/// The command as `execve` takes it, made before the fork.
+struct Program {
+    candidates: Vec<CString>,
+    argv: Vec<CString>,
+    env: Vec<CString>,
+}
+
+impl Program {
+    fn new(plan: &HostPlan) -> Result<Self, Refusal> {
+        let text = |bytes: &OsBytes| {
+            CString::new(bytes.as_bytes()).map_err(|_| refusal("an argument holds a NUL byte"))
+        };
+        let argv = plan.argv.iter().map(text).collect::<Result<Vec<_>, _>>()?;
+        let env = plan.env.iter().map(text).collect::<Result<Vec<_>, _>>()?;
+        let command = argv.first().ok_or_else(|| refusal("there is no command"))?;
+        let candidates = if command.as_bytes().contains(&b'/') {
+            vec![command.clone()]
+        } else {
+            let path = plan.env.iter().find_map(|v| v.as_bytes().strip_prefix(b"PATH="));
+            path.unwrap_or(b"/usr/bin:/bin")
+                .split(|b| *b == b':')
+                .filter(|dir| dir.first() == Some(&b'/'))
+                .filter_map(|dir| CString::new([dir, b"/", command.as_bytes()].concat()).ok())
+                .collect()
+        };
+        Ok(Program { candidates, argv, env })
+    }
+
+    /// Tries the candidates in order, as a shell does: "no permission" is remembered, "not there" is
+    /// not the last word.
+    fn exec(&self) -> i32 {
+        let mut last = libc::ENOENT;
+        for candidate in &self.candidates {
+            let Err(errno) = nix::unistd::execve(candidate, &self.argv, &self.env);
+            match errno {
+                nix::errno::Errno::ENOENT | nix::errno::Errno::ENOTDIR => {}
+                nix::errno::Errno::EACCES => last = libc::EACCES,
+                other => return other as i32,
+            }
+        }
+        last
+    }
+}
+
+struct Child<'a> {
+    group: &'a RunGroup,
+    plan: &'a HostPlan,
+    program: Program,
+    streams: [OwnedFd; 3],
+    helper: Pid,
+    root: bool,
+}
+
+impl Child<'_> {
+    fn run(self, (gate, executed): (OwnedFd, OwnedFd)) -> ! {
+        let errno = match self.prepare_and_exec(&gate, executed.as_fd()) {
+            Ok(never) => match never {},
+            Err(error) => error.raw_os_error().unwrap_or(libc::EIO),
+        };
+        let _ = rustix::io::write(&executed, &errno.to_le_bytes());
+        exit_now(125)
+    }
+
+    fn prepare_and_exec(
+        &self,
+        gate: &OwnedFd,
+        executed: BorrowedFd<'_>,
+    ) -> io::Result<Infallible> {
+        let life = || {
+            spawn::bind_life(self.helper).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))
+        };
+        life()?;
+        self.group.enter_current()?;
+        sys::process::unblock_signals()?;
+        rustix::process::setsid()?;
+        if self.root {
+            spawn::set_identity(self.plan.uid, self.plan.gid, &self.plan.groups)?;
+            life()?;
+        }
+        // As the user, so that only directories the user may enter are entered.
+        rustix::process::chdir(self.plan.cwd.as_path())?;
+        let mut byte = [0u8; 1];
+        if rustix::io::retry_on_intr(|| rustix::io::read(gate, &mut byte[..]))? != 1 {
+            exit_now(125);
+        }
+        // The command may outlive nothing but its group; it need not die with this thread.
+        let above = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 3);
+        let streams: Vec<OwnedFd> =
+            self.streams.iter().map(|fd| above(fd.as_fd())).collect::<Result<_, _>>()?;
+        let _ = executed;
+        sys::fd::close_on_exec_from(0)?;
+        for (number, stream) in (0..).zip(&streams) {
+            sys::fd::place(stream.as_fd(), number)?;
+        }
+        Err(io::Error::from_raw_os_error(self.program.exec()))
+    }
+}

@@ -1,0 +1,146 @@
+//! Making, ending and waiting for processes.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rustix::process::Pid;
+
+/// Which side of a fork this is.
+pub(crate) enum Fork {
+    /// The new process.
+    Child,
+    /// The old one.
+    Parent(Pid),
+}
+
+/// Forks. The caller has one thread only: the helper, by construction, never makes another.
+///
+/// # Errors
+/// `EAGAIN` or `ENOMEM`.
+pub(crate) fn fork() -> io::Result<Fork> {
+    // SAFETY: this process is single-threaded (the helper asserts it at its start), so no lock can
+    // be held by a thread that does not exist in the child, and the child may allocate.
+    let pid = unsafe { libc::fork() };
+    match Pid::from_raw(pid) {
+        Some(pid) if pid.as_raw_nonzero().get() > 0 => Ok(Fork::Parent(pid)),
+        None => Ok(Fork::Child),
+        Some(_) => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Ends this process at once: no destructor and no buffer of the parent is run twice.
+pub(crate) fn exit_now(status: i32) -> ! {
+    // SAFETY: _exit takes an integer and does not return.
+    unsafe { libc::_exit(status) }
+}
+
+/// How a process ended and what it used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    /// Wait status as `waitpid` gives it.
+    pub(crate) wait_status: i32,
+    /// User time, microseconds.
+    pub(crate) user_us: u64,
+    /// System time, microseconds.
+    pub(crate) system_us: u64,
+    /// Largest resident set, KiB.
+    pub(crate) max_rss_kib: u64,
+}
+
+/// Reaps the child that `pidfd` names, when it has ended.
+///
+/// # Errors
+/// `ECHILD` when it is no child of ours, or was reaped.
+pub(crate) fn reap(pidfd: BorrowedFd<'_>) -> io::Result<Option<Ended>> {
+    // SAFETY: all-zero bytes are a valid siginfo_t (integers and a union of them).
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: all-zero bytes are a valid rusage (integers only).
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to live, writable structures of the kernel's own layout.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_waitid,
+            libc::P_PIDFD,
+            pidfd.as_raw_fd(),
+            &raw mut info,
+            libc::WEXITED | libc::WNOHANG,
+            &raw mut usage,
+        )
+    };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: waitid filled the child fields, or left zeroes, which read as "no child".
+    let pid = unsafe { info.si_pid() };
+    if pid == 0 {
+        return Ok(None);
+    }
+    // SAFETY: waitid reported a child, so the status field is the active one.
+    let status = unsafe { info.si_status() };
+    Ok(Some(Ended {
+        wait_status: wait_status(info.si_code, status),
+        user_us: micros(usage.ru_utime),
+        system_us: micros(usage.ru_stime),
+        max_rss_kib: u64::try_from(usage.ru_maxrss).unwrap_or(0),
+    }))
+}
+
+/// `waitid` splits what `waitpid` packs into one number; this packs it again.
+fn wait_status(code: i32, status: i32) -> i32 {
+    match code {
+        libc::CLD_EXITED => (status & 0xff) << 8,
+        libc::CLD_DUMPED => (status & 0x7f) | 0x80,
+        _ => status & 0x7f,
+    }
+}
+
+fn micros(time: libc::timeval) -> u64 {
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000).saturating_add(u64::try_from(time.tv_usec).unwrap_or(0))
+}
+
+/// Gives every signal its default action: an ignored one stays ignored across exec, and the Rust
+/// runtime ignores SIGPIPE.
+pub(crate) fn default_signals() {
+    for signal in 1..=64 {
+        // SAFETY: SIG_DFL installs no code; numbers that may not be changed are refused by the kernel.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
+/// Default actions and nothing blocked: what a program expects at its start.
+///
+/// # Errors
+/// Never in practice.
+pub(crate) fn unblock_signals() -> io::Result<()> {
+    default_signals();
+    Ok(nix::sys::signal::SigSet::empty().thread_set_mask()?)
+}
+
+/// Version of Landlock that the kernel has.
+///
+/// # Errors
+/// `ENOSYS` or `EOPNOTSUPP` when it has none.
+pub(crate) fn landlock_abi() -> io::Result<i64> {
+    const VERSION: u32 = 1;
+    let no_attributes = std::ptr::null::<u8>();
+    // SAFETY: with this flag the attributes must be null with size 0, and only a number comes back.
+    let abi = unsafe {
+        libc::syscall(libc::SYS_landlock_create_ruleset, no_attributes, 0usize, VERSION)
+    };
+    if abi < 0 { Err(io::Error::last_os_error()) } else { Ok(abi) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_status_is_packed_as_waitpid_packs_it() {
+        assert_eq!(libc::WEXITSTATUS(wait_status(libc::CLD_EXITED, 137)), 137);
+        assert!(libc::WIFEXITED(wait_status(libc::CLD_EXITED, 137)));
+        assert!(libc::WIFSIGNALED(wait_status(libc::CLD_KILLED, 9)));
+        assert_eq!(libc::WTERMSIG(wait_status(libc::CLD_DUMPED, 11)), 11);
+        assert!(libc::WCOREDUMP(wait_status(libc::CLD_DUMPED, 11)));
+    }
+}
