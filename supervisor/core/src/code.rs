@@ -71,6 +71,7 @@ codes! {
     ApprovalMismatch = "approval.mismatch", "The manifest is not the one that was approved.", "approve the new digest, or run the approved file";
     BudgetNoAccount = "budget.no_account", "A budget was asked for but there is no such account.", "make one: atenea-sup budget set NAME USD";
     BudgetInsufficient = "budget.insufficient", "The account cannot cover the hold.", "ask for less, raise the account, or settle old holds";
+    BudgetBelowUsed = "budget.below_used", "The new limit is below what is spent and held already.", "set at least that much; holds are released when their runs settle";
     BudgetBadAmount = "budget.bad_amount", "An amount of money has the wrong form.", "write dollars with at most nine decimals, for example 1.50";
     BudgetBadAccount = "budget.bad_account", "The name of an account has the wrong form.", "use letters, digits, . _ - / :";
     BudgetNothingToSettle = "budget.nothing_to_settle", "The run has no unknown spend to settle.", "see `atenea-sup status RUN`";
@@ -79,6 +80,7 @@ codes! {
     LimitPids = "limit.pids", "The run reached its limit of processes and threads.", "raise limits.pids or --pids";
     LimitOutput = "limit.output", "The run wrote more output than its limit.", "raise limits.output or --output";
     LimitDisk = "limit.disk", "The run wrote more to disk than its limit.", "raise limits.disk or --disk";
+    LimitEvents = "limit.events", "The run reached the bound of its recorded events.", "discard it: atenea-sup discard RUN";
     FsNotFound = "fs.not_found", "A path that is granted or needed does not exist.", "check the path";
     FsNotYours = "fs.not_yours", "A path cannot be opened with your own rights.", "the supervisor opens nothing for you that you could not open yourself";
     FsBadWorkspace = "fs.bad_workspace", "The workspace cannot be used.", "choose a directory of a project, not / and not one that holds the state directory";
@@ -94,6 +96,7 @@ codes! {
     ExportHardLink = "export.hard_link", "A file has several names; hard links are not exported.", "copy the file instead, then export again";
     ExportGitPath = "export.git_path", "A change lies below a .git directory or one of its spellings.", "remove it, then export again";
     ExportBadPath = "export.bad_path", "A path is not plain and cannot be exported.", "rename it, then export again";
+    ExportSubmodule = "export.submodule", "A change lies inside a submodule, which the exported commit cannot carry.", "run in the submodule's own directory instead, or take the change with --patch";
     ExportRefExists = "export.ref_moved", "The ref exists already or moved meanwhile.", "choose another --ref";
     ExportBadRef = "export.bad_ref", "The ref name is not valid below refs/.", "use for example refs/atenea/NAME";
     ExportNotRepository = "export.not_repository", "The workspace was no git repository, so there is nowhere to put a ref.", "use --patch FILE";

@@ -1,0 +1,232 @@
+//! Accepting the work of a run: one commit and one new ref in the user's repository, or a patch.
+//!
+//! Runs as the repository owner's uid (S6). The commit is made from inputs only, so a repeated
+//! export gives the same id; objects are checked again where they arrive; the ref moves by
+//! compare-and-swap, and no hook of the repository runs. Everything may be repeated after a crash
+//! (R2, R3): what is there already is success.
+
+use std::path::Path;
+
+use atenea_core::{Code, Refusal};
+use gix_hash::ObjectId;
+use serde::{Deserialize, Serialize};
+
+use crate::clone::Identity;
+use crate::diff::diff_tree;
+use crate::fail::{at_path, io};
+use crate::git::nul_parts;
+use crate::ids::{id_of, parse, random_name};
+use crate::inspect::Source;
+use crate::path::{RawPath, shown};
+use crate::seal::Sealed;
+use crate::store::{BaseMeta, Store};
+
+/// What to write into the commit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    /// The commit message.
+    pub text: String,
+    /// Seconds since 1970: an input, so that a repeated export makes the same commit.
+    pub seconds: u64,
+}
+
+/// An exported commit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exported {
+    /// Its id.
+    pub commit: String,
+    /// The ref that names it.
+    pub name: RawPath,
+    /// Whether the ref named it before this call.
+    pub repeated: bool,
+}
+
+/// Namespaces of refs that mean something to git itself.
+const RESERVED: &[&str] =
+    &["bisect", "rewritten", "worktree", "replace", "stash", "remotes", "notes", "original"];
+
+/// Writes the result as one commit on top of the base commit and points a ref at it. `expected` is
+/// the value the ref must have; none means that it must not exist.
+///
+/// # Errors
+/// `export.*`, `fs.*`.
+pub fn export_ref(
+    store: &Path,
+    sealed: &Sealed,
+    repository: &Source,
+    name: &RawPath,
+    expected: Option<&str>,
+    message: &Message,
+    identity: &Identity,
+) -> Result<Exported, Refusal> {
+    sealed.exportable(false)?;
+    let (store, meta) = Store::open(store)?;
+    if !meta.root_is_repository() || !repository.is_repository() {
+        return Err(Refusal::new(Code::ExportNotRepository, repository.root.shown()));
+    }
+    check_ref(repository, name)?;
+    let text = commit_text(&meta, sealed, message, identity)?;
+    let commit = id_of(gix_object::Kind::Commit, &text)?;
+    let exported = |repeated| Exported { commit: commit.to_string(), name: name.clone(), repeated };
+    let now = read_ref(repository, name)?;
+    if now.as_deref() == Some(commit.to_string().as_str()) {
+        return Ok(exported(true));
+    }
+    if now.as_deref() != expected {
+        return Err(moved(name, now.as_deref(), expected));
+    }
+    store.import(1, Some(Code::ExportBadPath), |pack| {
+        pack.object(gix_object::Kind::Commit, &text)
+    })?;
+    send_objects(&store, &meta, repository, &commit)?;
+    let old = expected.map_or_else(|| ObjectId::null(crate::ids::KIND).to_string(), str::to_owned);
+    let outcome = repository
+        .git("update-ref")
+        .args(["--no-deref", "-m", "atenea: export"])
+        .arg(crate::path::os(&name.0))
+        .args([commit.to_string(), old])
+        .outcome()?;
+    if outcome.ok() {
+        return Ok(exported(false));
+    }
+    let now = read_ref(repository, name)?;
+    if now.as_deref() != expected {
+        return Err(moved(name, now.as_deref(), expected));
+    }
+    Err(outcome.refusal(Code::ExportBadRef))
+}
+
+fn moved(name: &RawPath, now: Option<&str>, expected: Option<&str>) -> Refusal {
+    let value = |id: Option<&str>| id.map_or_else(|| "nothing".to_owned(), str::to_owned);
+    let cause = format!("{} names {}, not {}", name.shown(), value(now), value(expected));
+    Refusal::new(Code::ExportRefExists, cause)
+}
+
+/// What a ref names now; recovery asks this after a crash between intent and outcome.
+///
+/// # Errors
+/// `fs.*` when the repository cannot be read.
+pub fn read_ref(repository: &Source, name: &RawPath) -> Result<Option<String>, Refusal> {
+    let outcome = repository
+        .git("rev-parse")
+        .args(["--verify", "-q", "--end-of-options"])
+        .arg(crate::path::os(&name.0))
+        .outcome()?;
+    if outcome.ok() {
+        return parse(outcome.stdout.trim_ascii()).map(|id| Some(id.to_string()));
+    }
+    Ok(None)
+}
+
+/// A plain name below `refs/` that git accepts, that means nothing special and is checked out
+/// nowhere: moving a branch under a work tree would show the export as a change to undo.
+fn check_ref(repository: &Source, name: &RawPath) -> Result<(), Refusal> {
+    let bad =
+        |why: &str| Err(Refusal::new(Code::ExportBadRef, format!("{}: {why}", shown(&name.0))));
+    let Some(rest) = name.0.strip_prefix(b"refs/") else { return bad("it is not below refs/") };
+    let first = rest.split(|byte| *byte == b'/').next().unwrap_or(b"");
+    if RESERVED.iter().any(|word| first.eq_ignore_ascii_case(word.as_bytes())) {
+        return bad("the namespace has a meaning of its own");
+    }
+    let checked = repository.git("check-ref-format").arg(crate::path::os(&name.0)).outcome()?;
+    if !checked.ok() {
+        return bad("git does not accept the name");
+    }
+    let listed = repository.git("worktree").args(["list", "--porcelain", "-z"]).run()?;
+    let checked_out = nul_parts(&listed)
+        .filter_map(|line| line.strip_prefix(b"branch "))
+        .any(|branch| branch.eq_ignore_ascii_case(&name.0));
+    if checked_out || current_branch(repository)?.is_some_and(|branch| branch == name.0) {
+        return bad("the branch is checked out");
+    }
+    Ok(())
+}
+
+/// The branch HEAD names, also before its first commit.
+fn current_branch(repository: &Source) -> Result<Option<Vec<u8>>, Refusal> {
+    let outcome = repository.git("symbolic-ref").args(["-q", "HEAD"]).outcome()?;
+    Ok(outcome.ok().then(|| outcome.stdout.trim_ascii_end().to_vec()))
+}
+
+fn commit_text(
+    meta: &BaseMeta,
+    sealed: &Sealed,
+    message: &Message,
+    identity: &Identity,
+) -> Result<Vec<u8>, Refusal> {
+    let clean = |text: &Option<String>, other: &str| {
+        let plain: String = text
+            .as_deref()
+            .unwrap_or("")
+            .chars()
+            .filter(|ch| !ch.is_control() && !matches!(ch, '<' | '>'))
+            .collect();
+        let plain = plain.trim().to_owned();
+        if plain.is_empty() { other.to_owned() } else { plain }
+    };
+    if message.text.contains('\0') {
+        return Err(io("the message holds a NUL byte"));
+    }
+    let name = clean(&identity.name, "atenea");
+    let email = clean(&identity.email, "atenea@localhost");
+    let who = format!("{name} <{email}> {} +0000", message.seconds);
+    let mut text = format!("tree {}\n", sealed.result_tree);
+    if let Some(parent) = &meta.base_commit {
+        text.push_str(&format!("parent {parent}\n"));
+    }
+    text.push_str(&format!("author {who}\ncommitter {who}\n\n{}\n", message.text.trim_end()));
+    Ok(text.into_bytes())
+}
+
+/// Sends what the repository lacks. The base commit is there, unless it was pruned meanwhile: then
+/// its history is sent again.
+fn send_objects(
+    store: &Store,
+    meta: &BaseMeta,
+    repository: &Source,
+    commit: &ObjectId,
+) -> Result<(), Refusal> {
+    let mut revs = format!("{commit}\n");
+    if let Some(base) = &meta.base_commit {
+        let known = repository.git("cat-file").args(["-e", &format!("{base}^{{commit}}")]);
+        if known.outcome()?.ok() {
+            revs.push_str(&format!("^{base}\n"));
+        }
+    }
+    let path = store.path.join(random_name("export-")?);
+    let file = std::fs::File::create_new(&path).map_err(at_path("making", &path))?;
+    let sent = store
+        .git("pack-objects")
+        .args(["--revs", "--stdout", "-q"])
+        .run_to_file(file, |out| {
+            out.write_all(revs.as_bytes()).map_err(|error| io(format!("writing: {error}")))
+        })
+        .and_then(|()| std::fs::File::open(&path).map_err(at_path("opening", &path)))
+        .and_then(|file| {
+            repository.git("index-pack").args(["--stdin", "--strict"]).run_from_file(file)
+        });
+    let _ = std::fs::remove_file(&path);
+    sent.map(drop)
+}
+
+/// Writes a patch that `git apply` takes, byte for byte; for plain directories too.
+///
+/// # Errors
+/// `export.*`, `fs.*`; the file must not exist.
+pub fn export_patch(store: &Path, sealed: &Sealed, file: &Path) -> Result<u64, Refusal> {
+    sealed.exportable(true)?;
+    let (store, meta) = Store::open(store)?;
+    let out = std::fs::File::create_new(file).map_err(at_path("making", file))?;
+    let checked = out.try_clone().map_err(at_path("making", file))?;
+    let written = diff_tree(&store, &meta, sealed, &["-p", "--binary"])
+        .run_to_file(out, |_| Ok(()))
+        .and_then(|()| checked.sync_all().map_err(at_path("writing", file)))
+        .and_then(|()| checked.metadata().map_err(at_path("reading", file)));
+    match written {
+        Ok(meta) => Ok(meta.len()),
+        Err(refusal) => {
+            let _ = std::fs::remove_file(file);
+            Err(refusal)
+        }
+    }
+}

@@ -1,0 +1,470 @@
+//! The working state of a directory as one read-only tree, shared by all runs that see the same.
+//!
+//! Layout of the cache: `trees/ID/{complete,tree/}`, `staging/` for trees that are being made,
+//! `stat/` for what is known about the files of a source, `packs/` for history. A tree comes into
+//! `trees` by one rename after everything in it reached the disk, so what is there is complete.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use atenea_core::{Code, Refusal};
+use rustix::fs::{FlockOperation, Mode as Permissions};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::beneath::{Kind, Tree, kind_of, names, open_dir, open_dir_at, size_of, stat_at};
+use crate::copy::{Copier, Target};
+use crate::fail::{at, at_path};
+use crate::filter::{Compiled, Filter};
+use crate::ids::{id_of, random_name};
+use crate::inspect::Source;
+use crate::list::{Listing, Wanted};
+use crate::path::RawPath;
+use crate::progress::{Meter, Report};
+use crate::statcache::StatCache;
+use crate::tree::{Leaf, Mode, build, no_sink};
+
+/// Bounds of what is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// The most files.
+    pub files: u64,
+    /// The most bytes of all files together.
+    pub bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        // Above the largest repositories people work in; memory stays below 200 bytes per file.
+        Limits { files: 2_000_000, bytes: 64 << 30 }
+    }
+}
+
+impl Limits {
+    pub(crate) fn check_count(&self, count: usize) -> Result<(), Refusal> {
+        if count as u64 > self.files {
+            let cause = format!("the workspace holds more than {} files", self.files);
+            return Err(Refusal::new(Code::FsTooLarge, cause));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_bytes(&self, bytes: u64) -> Result<(), Refusal> {
+        if bytes > self.bytes {
+            let cause = format!("the workspace holds more than {} bytes", self.bytes);
+            return Err(Refusal::new(Code::FsTooLarge, cause));
+        }
+        Ok(())
+    }
+}
+
+/// Something that is not part of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// Where it is.
+    pub path: RawPath,
+    /// `special-file` or `other-filesystem`.
+    pub reason: String,
+}
+
+/// Names of skipped things that are kept; the count is always complete.
+const SKIPPED_MAX: usize = 100;
+
+#[derive(Default)]
+pub(crate) struct Skips {
+    pub(crate) named: Vec<Skipped>,
+    pub(crate) total: u64,
+}
+
+impl Skips {
+    pub(crate) fn add(&mut self, path: &[u8], reason: &str) {
+        self.total += 1;
+        if self.named.len() < SKIPPED_MAX {
+            self.named.push(Skipped { path: RawPath(path.to_vec()), reason: reason.to_owned() });
+        }
+    }
+}
+
+/// What to take.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SnapshotOptions {
+    /// Which files are visible.
+    pub filter: Filter,
+    /// Bounds.
+    pub limits: Limits,
+    /// The user's own ignore file (`core.excludesFile`), see [`crate::identity`].
+    pub excludes: Option<RawPath>,
+}
+
+/// A tree in the cache.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Git tree id of the raw content.
+    pub tree: String,
+    /// Where it is: read-only, below `trees/` of the cache.
+    pub path: RawPath,
+    /// Files and links in it.
+    pub files: u64,
+    /// Bytes of all files together.
+    pub bytes: u64,
+    /// Whether this call made it.
+    pub newly_made: bool,
+    /// Skipped things, at most a hundred.
+    pub skipped: Vec<Skipped>,
+    /// How many things were skipped.
+    pub skipped_total: u64,
+}
+
+/// Makes the snapshot of a working state, or finds it in the cache.
+///
+/// # Errors
+/// `fs.changed`, `fs.too_large`, `fs.not_yours`, `fs.disk_full`, `fs.io`, `fs.bad_workspace`.
+pub fn snapshot(
+    source: &Source,
+    cache: &Path,
+    options: &SnapshotOptions,
+    progress: &mut dyn Report,
+) -> Result<Snapshot, Refusal> {
+    snapshot_as_of(source, cache, options, progress, None)
+}
+
+/// `started` replaces the moment before the first read, for tests of the stat cache.
+pub(crate) fn snapshot_as_of(
+    source: &Source,
+    cache: &Path,
+    options: &SnapshotOptions,
+    progress: &mut dyn Report,
+    started: Option<i128>,
+) -> Result<Snapshot, Refusal> {
+    let filter = options.filter.compile()?;
+    for dir in ["trees", "staging", "stat"] {
+        make_dirs(&cache.join(dir))?;
+    }
+    let staging = Staging::new(cache)?;
+    let made = rustix::fs::fstat(&staging.fd).map_err(at_path("reading", &staging.path))?;
+    let mut making = Making {
+        started: started.unwrap_or_else(|| crate::beneath::ctime(&made)),
+        source,
+        options,
+        stat_file: cache.join("stat").join(stat_name(source, options)),
+        skips: Skips::default(),
+        bytes: 0,
+        staging,
+    };
+    making.run(cache, &filter, progress)
+}
+
+/// The cache of stats belongs to a root and to what is visible of it.
+fn stat_name(source: &Source, options: &SnapshotOptions) -> String {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&source.root.0).update(&[0]);
+    for glob in options.filter.files.iter().chain(&options.filter.include_ignored) {
+        hasher.update(glob.as_bytes()).update(&[0]);
+    }
+    hasher.finalize().to_hex().as_str()[..32].to_owned()
+}
+
+struct Making<'a> {
+    started: i128,
+    source: &'a Source,
+    options: &'a SnapshotOptions,
+    stat_file: PathBuf,
+    skips: Skips,
+    bytes: u64,
+    staging: Staging,
+}
+
+type Leaves = Vec<(Vec<u8>, Leaf)>;
+
+impl Making<'_> {
+    fn run(
+        &mut self,
+        cache: &Path,
+        filter: &Compiled,
+        progress: &mut dyn Report,
+    ) -> Result<Snapshot, Refusal> {
+        let index = copy_index(self.source, &self.staging.path)?;
+        let wanted = Wanted {
+            source: self.source,
+            filter,
+            limits: &self.options.limits,
+            index: index.as_deref(),
+            excludes: self.options.excludes.as_ref(),
+        };
+        let listing = wanted.list(&mut self.skips)?;
+        let old = StatCache::load(&self.stat_file);
+        let mut tree = Tree::open(self.source.root.as_path())?;
+        let mut known: Leaves = Vec::with_capacity(listing.files.len());
+        let mut unknown = Vec::new();
+        for path in &listing.files {
+            let Some(stat) = self.look(&mut tree, path)? else { continue };
+            match old.get(path, &stat) {
+                Some(leaf) => known.push((path.clone(), leaf)),
+                None => unknown.push(path.clone()),
+            }
+        }
+        let mut copier = Copier::new(tree, Meter::new(progress, listing.files.len()));
+        // With few unknown files it pays to look for the tree before everything is copied.
+        if unknown.len() * 2 <= known.len() || known.is_empty() && unknown.is_empty() {
+            let (id, files) = self.read_few(&mut copier, &listing, known, &unknown, old)?;
+            let path = cache.join("trees").join(&id);
+            if path.join("complete").exists() {
+                copier.meter.finish();
+                return Ok(self.done(id, &path, files, false));
+            }
+        }
+        let (id, files) = self.copy_all(&mut copier, &listing)?;
+        let path = cache.join("trees").join(&id);
+        copier.meter.finish();
+        let newly_made = self.publish(&path, &id, files)?;
+        Ok(self.done(id, &path, files, newly_made))
+    }
+
+    /// Reads what a path is; counts files, reports what cannot be part of a snapshot.
+    fn look(&mut self, tree: &mut Tree, path: &[u8]) -> Result<Option<rustix::fs::Stat>, Refusal> {
+        let stat = match tree.stat(path) {
+            Ok(Some(stat)) => stat,
+            Ok(None) => return Ok(None),
+            Err(refusal) => return Err(refusal),
+        };
+        match kind_of(&stat) {
+            Kind::Dir => return Ok(None),
+            Kind::Special => {
+                self.skips.add(path, "special-file");
+                return Ok(None);
+            }
+            Kind::File => self.bytes += size_of(&stat),
+            Kind::Link => {}
+        }
+        self.options.limits.check_bytes(self.bytes)?;
+        Ok(Some(stat))
+    }
+
+    fn read_few(
+        &mut self,
+        copier: &mut Copier<'_>,
+        listing: &Listing,
+        known: Leaves,
+        unknown: &[Vec<u8>],
+        old: StatCache,
+    ) -> Result<(String, u64), Refusal> {
+        let mut stats = old;
+        let mut leaves = known;
+        for path in unknown {
+            if let Some(read) = copier.read(path, None)? {
+                stats.put(path, &read.stat, read.leaf, self.started);
+                leaves.push((path.clone(), read.leaf));
+            }
+        }
+        leaves.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        if !unknown.is_empty() {
+            stats.save(&self.stat_file)?;
+        }
+        tree_id(&leaves, listing)
+    }
+
+    fn copy_all(
+        &mut self,
+        copier: &mut Copier<'_>,
+        listing: &Listing,
+    ) -> Result<(String, u64), Refusal> {
+        let root = self.staging.path.join("tree");
+        std::fs::create_dir(&root).map_err(at_path("making", &root))?;
+        let mut target = Target::new(open_dir(&root)?, false);
+        let mut stats = StatCache::default();
+        let mut leaves = Leaves::new();
+        self.bytes = 0;
+        for path in &listing.files {
+            if let Some(read) = copier.read(path, Some((&mut target, read_only)))? {
+                if read.leaf.mode != Mode::Link {
+                    self.bytes += size_of(&read.stat);
+                    self.options.limits.check_bytes(self.bytes)?;
+                }
+                stats.put(path, &read.stat, read.leaf, self.started);
+                leaves.push((path.clone(), read.leaf));
+            }
+        }
+        for dir in &listing.empty_dirs {
+            target.make_dir(dir)?;
+        }
+        for dir in target.dirs() {
+            rustix::fs::chmodat(
+                target.fd(),
+                dir.as_slice(),
+                Permissions::from_raw_mode(0o555),
+                rustix::fs::AtFlags::empty(),
+            )
+            .map_err(at("setting the mode of", dir))?;
+        }
+        rustix::fs::fchmod(target.fd(), Permissions::from_raw_mode(0o555))
+            .map_err(at_path("setting the mode of", &root))?;
+        stats.save(&self.stat_file)?;
+        tree_id(&leaves, listing)
+    }
+
+    /// Moves the staged tree into place; `false` when somebody else was first.
+    fn publish(&mut self, path: &Path, id: &str, files: u64) -> Result<bool, Refusal> {
+        let marker = serde_json::json!({ "tree": id, "files": files, "bytes": self.bytes });
+        crate::store::write_file(
+            &self.staging.path.join("complete"),
+            marker.to_string().as_bytes(),
+        )?;
+        let _ = std::fs::remove_file(self.staging.path.join("index"));
+        // One call for all files: after it the rename cannot show a tree that lost content.
+        rustix::fs::syncfs(&self.staging.fd).map_err(at_path("writing", path))?;
+        let from = &self.staging.path;
+        let cwd = rustix::fs::CWD;
+        match rustix::fs::renameat_with(cwd, from, cwd, path, rustix::fs::RenameFlags::NOREPLACE) {
+            Ok(()) => {
+                self.staging.moved = true;
+                Ok(true)
+            }
+            Err(Errno::EXIST | Errno::NOTEMPTY) => Ok(false),
+            Err(error) => Err(at_path("publishing", path)(error)),
+        }
+    }
+
+    fn done(&mut self, tree: String, path: &Path, files: u64, newly_made: bool) -> Snapshot {
+        let skips = std::mem::take(&mut self.skips);
+        Snapshot {
+            tree,
+            path: path.join("tree").into(),
+            files,
+            bytes: self.bytes,
+            newly_made,
+            skipped: skips.named,
+            skipped_total: skips.total,
+        }
+    }
+}
+
+/// Permissions in the cache: nobody writes.
+fn read_only(mode: Mode) -> u32 {
+    if mode == Mode::Executable { 0o555 } else { 0o444 }
+}
+
+/// The tree id of what was read; empty directories of plain directories count.
+fn tree_id(leaves: &Leaves, listing: &Listing) -> Result<(String, u64), Refusal> {
+    let empty = Leaf { mode: Mode::EmptyDir, id: id_of(gix_object::Kind::Tree, b"")? };
+    let mut all: Vec<(&[u8], Leaf)> =
+        leaves.iter().map(|(path, leaf)| (path.as_slice(), *leaf)).collect();
+    all.extend(listing.empty_dirs.iter().map(|path| (path.as_slice(), empty)));
+    all.sort_unstable_by(|a, b| a.0.cmp(b.0));
+    Ok((build(&all, &mut no_sink)?.to_string(), leaves.len() as u64))
+}
+
+/// Copies the index, so that the listing sees one state; `None` without a repository.
+pub(crate) fn copy_index(source: &Source, to: &Path) -> Result<Option<PathBuf>, Refusal> {
+    let Some(git_dir) = &source.git_dir else { return Ok(None) };
+    let copy = to.join("index");
+    let from = git_dir.as_path().join("index");
+    match std::fs::symlink_metadata(&from) {
+        Ok(meta) if meta.is_file() => {
+            crate::copy::copy_private(&from, &copy)?;
+            // git compares file times with the time of the index: the copy must not look newer.
+            let dated = meta.modified().and_then(|time| {
+                std::fs::File::options().write(true).open(&copy)?.set_modified(time)
+            });
+            dated.map_err(at_path("dating", &copy))?;
+        }
+        Ok(_) => return Err(crate::fail::bad("the index of the repository is no file")),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(at_path("reading", &from)(error)),
+    }
+    Ok(Some(copy))
+}
+
+/// A directory that is locked while it is being filled, and removed when it was not published.
+pub(crate) struct Staging {
+    pub(crate) path: PathBuf,
+    pub(crate) fd: OwnedFd,
+    moved: bool,
+}
+
+/// Tries before giving up to find a free name: a sweep may take a directory between its making and
+/// its lock.
+const NAME_TRIES: usize = 8;
+
+impl Staging {
+    pub(crate) fn new(cache: &Path) -> Result<Self, Refusal> {
+        for _ in 0..NAME_TRIES {
+            let path = cache.join("staging").join(random_name("s-")?);
+            std::fs::create_dir(&path).map_err(at_path("making", &path))?;
+            let Ok(fd) = open_dir(&path) else { continue };
+            let locked = rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).is_ok();
+            let there = rustix::fs::fstat(&fd).is_ok_and(|stat| stat.st_nlink > 0);
+            if locked && there {
+                return Ok(Staging { path, fd, moved: false });
+            }
+        }
+        Err(crate::fail::io("no staging directory could be kept"))
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        if !self.moved {
+            // What cannot be removed now is found by the next sweep.
+            let _ = remove_tree(&self.path);
+        }
+    }
+}
+
+/// Removes trees that were never finished: those whose maker holds no lock any more. Gives their
+/// number. Recovery calls it at every start (R2: again does no harm).
+///
+/// # Errors
+/// `fs.io` and the like when the staging directory cannot be read.
+pub fn sweep_staging(cache: &Path) -> Result<u64, Refusal> {
+    let dir = cache.join("staging");
+    if !dir.exists() {
+        return Ok(0);
+    }
+    let mut removed = 0;
+    let staging = open_dir(&dir)?;
+    for name in names(staging.as_fd()).map_err(at_path("listing", &dir))? {
+        let Ok(fd) = open_dir_at(staging.as_fd(), &name) else { continue };
+        if rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            remove_tree(&dir.join(crate::path::os(&name)))?;
+            removed += 1;
+        }
+    }
+    Ok(removed)
+}
+
+/// Removes a tree of ours, also when its directories are read-only.
+pub(crate) fn remove_tree(path: &Path) -> Result<(), Refusal> {
+    use std::os::unix::ffi::OsStrExt;
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(crate::fail::io("the root directory is not removed"));
+    };
+    let parent = open_dir(parent)?;
+    remove_at(parent.as_fd(), name.as_bytes()).map_err(at_path("removing", path))
+}
+
+fn remove_at(dir: std::os::fd::BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
+    let none = rustix::fs::AtFlags::empty();
+    if kind_of(&stat_at(dir, name)?) != Kind::Dir {
+        return rustix::fs::unlinkat(dir, name, none);
+    }
+    let fd = open_dir_at(dir, name)?;
+    rustix::fs::fchmod(&fd, Permissions::from_raw_mode(0o700))?;
+    for below in names(fd.as_fd())? {
+        remove_at(fd.as_fd(), &below)?;
+    }
+    rustix::fs::unlinkat(dir, name, rustix::fs::AtFlags::REMOVEDIR)
+}
+
+/// Makes a private directory and its parents.
+pub(crate) fn make_dirs(path: &Path) -> Result<(), Refusal> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(at_path("making", path))
+}
+
+#[cfg(test)]
+mod tests;

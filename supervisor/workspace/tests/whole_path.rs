@@ -1,0 +1,89 @@
+//! From a repository through clone, agent, seal and diff to the exported commit.
+
+mod support;
+
+use atenea_workspace::diff::Status;
+use atenea_workspace::export::Message;
+use atenea_workspace::{diff, diff_json, export_patch, export_ref, is_unchanged, read_ref};
+use support::{ada, bench, git, git_command, raw};
+
+fn message() -> Message {
+    Message { text: "Work of a run".to_owned(), seconds: 1_700_000_000 }
+}
+
+#[test]
+fn work_of_an_agent_comes_back_as_one_commit_on_top_of_the_base() {
+    let bench = bench().repository();
+    let head = git(&bench.project, &["rev-parse", "HEAD"]);
+    bench.write("README.md", "hello, changed by the user\n");
+    bench.write("new.txt", "untracked\n");
+    let clone = bench.clone();
+    assert_eq!(clone.base_commit.as_deref(), Some(head.trim()));
+    assert!(is_unchanged(&bench.ws, &bench.store).unwrap());
+    assert_eq!(
+        git(&bench.ws, &["status", "--porcelain=v2", "--branch"]),
+        git(&bench.project, &["status", "--porcelain=v2", "--branch"]),
+    );
+    bench.edit("src/main.rs", "fn main() { println!(); }\n");
+    bench.edit("src/added.rs", "// new\n");
+    std::fs::remove_file(bench.ws.join("run.sh")).unwrap();
+    git(&bench.ws, &["add", "-A"]);
+    git(&bench.ws, &["commit", "-q", "-m", "inside"]);
+    assert!(!is_unchanged(&bench.ws, &bench.store).unwrap());
+
+    let sealed = bench.seal();
+    assert_eq!(sealed.refused, []);
+    let changes = sealed.changes;
+    assert_eq!((changes.added, changes.modified, changes.deleted), (1, 1, 1));
+    let text = diff(&bench.store, &sealed, 1 << 20).unwrap().text;
+    assert!(text.contains("+fn main() { println!(); }") && !text.contains("changed by the user"));
+    let files = diff_json(&bench.store, &sealed).unwrap();
+    let seen: Vec<_> = files.iter().map(|file| (file.path.shown(), file.status)).collect();
+    assert_eq!(
+        seen,
+        [
+            ("run.sh".to_owned(), Status::Deleted),
+            ("src/added.rs".to_owned(), Status::Added),
+            ("src/main.rs".to_owned(), Status::Modified),
+        ]
+    );
+
+    let name = raw("refs/atenea/r_test");
+    let source = bench.source();
+    let export = || export_ref(&bench.store, &sealed, &source, &name, None, &message(), &ada());
+    let first = export().unwrap();
+    assert!(!first.repeated);
+    assert_eq!(read_ref(&source, &name).unwrap(), Some(first.commit.clone()));
+    assert_eq!(git(&bench.project, &["rev-parse", &format!("{}^", first.commit)]), head);
+    let shown = |path: &str| git(&bench.project, &["show", &format!("{}:{path}", first.commit)]);
+    assert_eq!(shown("src/main.rs"), "fn main() { println!(); }\n");
+    assert_eq!(shown("README.md"), "hello, changed by the user\n");
+    assert_eq!(shown("new.txt"), "untracked\n");
+    git(&bench.project, &["fsck", "--strict"]);
+    // R2: once more, as after a crash between the ref and its journal record.
+    let second = export().unwrap();
+    assert!(second.repeated && second.commit == first.commit);
+}
+
+#[test]
+fn a_patch_applies_to_the_users_files_also_without_a_repository() {
+    let bench = bench();
+    bench.write("a.txt", "one\n");
+    bench.write("bin", b"\0\x01\x02");
+    std::fs::create_dir(bench.project.join("empty")).unwrap();
+    let clone = bench.clone();
+    assert_eq!(clone.base_commit, None);
+    assert!(bench.ws.join("empty").is_dir() && !bench.ws.join(".git").exists());
+    bench.edit("a.txt", "two\n");
+    bench.edit("bin", b"\0\x03");
+    bench.edit("sub/new", "x\n");
+    let sealed = bench.seal();
+    let patch = bench.path().join("out.patch");
+    assert!(export_patch(&bench.store, &sealed, &patch).unwrap() > 0);
+    git(&bench.project, &["apply", patch.to_str().unwrap()]);
+    assert_eq!(std::fs::read(bench.project.join("a.txt")).unwrap(), b"two\n");
+    assert_eq!(std::fs::read(bench.project.join("bin")).unwrap(), b"\0\x03");
+    assert_eq!(std::fs::read(bench.project.join("sub/new")).unwrap(), b"x\n");
+    assert!(export_patch(&bench.store, &sealed, &patch).is_err(), "an existing file is kept");
+    assert!(git_command(&bench.project).arg("status").output().unwrap().status.code() == Some(128));
+}
