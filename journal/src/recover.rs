@@ -16,7 +16,7 @@ use crate::records::Cursor;
 use crate::salvage::Salvage;
 use crate::snapshot;
 use crate::store::{self, Meta, Store};
-use crate::verify::{Damage, VerifyReport, examine, lock_existing, with_store};
+use crate::verify::{Damage, DamageKind, VerifyReport, examine, lock_existing, with_store};
 
 const GROUP_BYTES: usize = 4 << 20;
 const MARKER_SCHEMA: u16 = 1;
@@ -79,7 +79,8 @@ pub fn recover_accept_loss(
         None => None,
         Some(_) => Some(Salvage::scan(&old, options.max_record_bytes, report.anchor)?),
     };
-    let salvage = salvage.filter(|s| s.len() > report.head.seq);
+    let last = last_proven(&report, &damage, salvage.as_ref());
+    let salvage = salvage.filter(|s| s.len() > last);
     let salvaged = salvage.is_some();
 
     let new = dir.join(store::NEW_FILE);
@@ -91,8 +92,8 @@ pub fn recover_accept_loss(
             }
         }
         // Nothing verified: the store may not even open.
-        None if report.head.seq == 0 => {}
-        None => with_store(dir, options, |store| build.copy(store, report.head.seq))?,
+        None if last == 0 => {}
+        None => with_store(dir, options, |store| build.copy(store, last))?,
     }
     let survived = build.head;
     let marker = EpochMarker {
@@ -110,6 +111,25 @@ pub fn recover_accept_loss(
     snapshot::delete_all(dir)?;
     let lost = report.anchor.map(|a| a.seq.saturating_sub(survived.seq));
     Ok(Recovered { epoch, survived, lost, marker, damage, salvaged, kept })
+}
+
+/// The last record of the store that is proven to be what was written.
+fn last_proven(report: &VerifyReport, damage: &Damage, salvage: Option<&Salvage>) -> u64 {
+    let head = report.head;
+    match damage.kind {
+        // The chain is whole in itself; only the anchor is missing or ahead.
+        DamageKind::AnchorMissing
+        | DamageKind::AnchorDamaged
+        | DamageKind::Truncated { .. }
+        | DamageKind::WrongEpoch { .. } => head.seq,
+        DamageKind::Replaced { anchored, .. } => head.seq.min(anchored.seq.saturating_sub(1)),
+        // The chain breaks behind `head`: nothing says yet that `head` itself was not altered.
+        _ => {
+            let anchored = report.anchor.is_some_and(|a| a.head() == head);
+            let vouched = anchored || salvage.is_some_and(|s| s.vouches_for(head.hash));
+            head.seq.saturating_sub(u64::from(!vouched))
+        }
+    }
 }
 
 /// A new store that grows by groups of whole frames.

@@ -16,6 +16,7 @@ const WINDOW: usize = 1 << 20;
 #[derive(Clone, Copy, Debug)]
 struct Found {
     seq: u64,
+    hash: RecordHash,
     prev: RecordHash,
     offset: u64,
     len: usize,
@@ -26,6 +27,7 @@ struct Found {
 pub(crate) struct Salvage {
     file: File,
     chain: Vec<Found>,
+    links: HashSet<RecordHash>,
 }
 
 impl Salvage {
@@ -37,8 +39,17 @@ impl Salvage {
     ) -> Result<Self, JournalError> {
         let file = File::open(path).map_err(JournalError::io("open", path))?;
         let found = find_frames(&file, max_record_bytes).map_err(JournalError::io("read", path))?;
-        let chain = longest_chain(&found, anchor);
-        Ok(Salvage { file, chain })
+        let links = found.values().map(|f| f.prev).collect();
+        let mut chain = longest_chain(&found, anchor);
+        trim(&mut chain, &links, anchor);
+        Ok(Salvage { file, chain, links })
+    }
+
+    /// Whether some frame of the file names this hash as its predecessor. Only a successor (or the
+    /// anchor) proves that a record is what was written: a link alone says nothing about the
+    /// content of the record that carries it.
+    pub(crate) fn vouches_for(&self, hash: RecordHash) -> bool {
+        self.links.contains(&hash)
     }
 
     /// How many records there are, from 1 on.
@@ -104,7 +115,23 @@ fn frame_at(
     file.read_exact_at(&mut stored, offset)?;
     let seq = le64(&header, 16);
     let Ok(frame) = Frame::parse(seq, &stored) else { return Ok(None) };
-    Ok(Some((RecordHash::of(&stored), Found { seq, prev: frame.prev, offset, len })))
+    let hash = RecordHash::of(&stored);
+    Ok(Some((hash, Found { seq, hash, prev: frame.prev, offset, len })))
+}
+
+/// Drops from the end what contradicts the anchor and a last record that nothing vouches for.
+fn trim(chain: &mut Vec<Found>, links: &HashSet<RecordHash>, anchor: Option<Anchor>) {
+    if let Some(anchor) = anchor
+        && let Some(at) = chain.iter().position(|f| f.seq == anchor.seq && f.hash != anchor.hash)
+    {
+        chain.truncate(at);
+    }
+    let proven = |f: &Found| {
+        links.contains(&f.hash) || anchor.is_some_and(|a| (a.seq, a.hash) == (f.seq, f.hash))
+    };
+    if chain.last().is_some_and(|last| !proven(last)) {
+        chain.pop();
+    }
 }
 
 /// J2 read backwards: a frame is genuine if it is linked to the first record. Where chains fork (a

@@ -71,6 +71,11 @@ pub fn tamper(dir: &Path, change: impl FnOnce(&redb::WriteTransaction)) {
     txn.commit().unwrap();
 }
 
+/// Where `part` occurs.
+pub fn find_all(bytes: &[u8], part: &[u8]) -> Vec<usize> {
+    bytes.windows(part.len()).enumerate().filter(|(_, w)| *w == part).map(|(at, _)| at).collect()
+}
+
 /// A backend that delegates to the file and asks `rule` before each changing operation.
 #[derive(Debug)]
 pub struct Ruled<R> {

@@ -1,0 +1,98 @@
+//! J4: one holder, named when it refuses another.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use std::fs;
+
+use atenea_journal::{Holder, JournalError, Phase, recover_accept_loss, stats, verify};
+use common::*;
+
+#[test]
+fn a_second_opener_is_refused_with_the_name_of_the_first_and_changes_nothing() {
+    let dir = journal_with(1);
+    let journal = open(dir.path()).unwrap().journal;
+    let first = Holder { generation: Some(7), ..Holder::this_process("first", 1234) };
+    journal.set_holder(first.clone()).unwrap();
+    let before = listing(dir.path());
+    let refused = [
+        open(dir.path()).map(|_| ()).unwrap_err(),
+        verify(dir.path(), &options(), holder()).map(|_| ()).unwrap_err(),
+        stats(dir.path(), &options(), holder()).map(|_| ()).unwrap_err(),
+        recover_accept_loss(dir.path(), &options(), holder(), "x").map(|_| ()).unwrap_err(),
+    ];
+    for error in refused {
+        assert!(
+            matches!(&error, JournalError::Locked { holder: Some(h), .. } if *h == first),
+            "{error}"
+        );
+        let text = error.to_string();
+        let name = format!("pid {} (first), generation 7", std::process::id());
+        assert!(text.contains(&name), "{text}");
+    }
+    assert_eq!(listing(dir.path()), before);
+    drop(journal);
+    open(dir.path()).unwrap();
+}
+
+#[test]
+fn a_reader_that_outlives_its_journal_keeps_the_lock() {
+    let dir = journal_with(3);
+    let journal = open(dir.path()).unwrap().journal;
+    let mut records = journal.records(1).unwrap();
+    drop(journal);
+    assert!(matches!(open(dir.path()).map(|_| ()), Err(JournalError::Locked { .. })));
+    assert_eq!(records.by_ref().filter(|r| r.is_ok()).count(), 3);
+    drop(records);
+    open(dir.path()).unwrap();
+}
+
+#[test]
+fn removing_the_lock_file_of_a_living_holder_does_not_let_a_second_writer_in() {
+    let dir = journal_with(1);
+    let journal = open(dir.path()).unwrap().journal;
+    fs::remove_file(dir.path().join("lock")).unwrap();
+    let got = open(dir.path()).map(|_| ());
+    assert!(matches!(got, Err(JournalError::Locked { holder: None, .. })), "{got:?}");
+    put(&journal, "still the only writer");
+}
+
+#[test]
+fn a_holder_that_died_while_opening_makes_the_next_open_check_every_page() {
+    let dir = journal_with(1);
+    let opened = open(dir.path()).unwrap();
+    assert!(!opened.checked);
+    assert_eq!(opened.journal.holder().1, Phase::Opening);
+    let dying = fs::read(dir.path().join("lock")).unwrap();
+    opened.journal.set_holder(holder()).unwrap();
+    let running = fs::read(dir.path().join("lock")).unwrap();
+    drop(opened);
+    fs::write(dir.path().join("lock"), &dying).unwrap();
+    let opened = open(dir.path()).unwrap();
+    assert!(opened.checked);
+    assert_eq!(opened.previous.unwrap().1, Phase::Opening);
+    drop(opened.journal);
+    fs::write(dir.path().join("lock"), &running).unwrap();
+    assert!(!open(dir.path()).unwrap().checked);
+}
+
+#[test]
+fn an_unreadable_lock_file_is_taken_over_without_a_name() {
+    let dir = journal_with(1);
+    for bytes in [&b""[..], b"{", b"\xff\xfe\n", &[b'x'; 10_000]] {
+        fs::write(dir.path().join("lock"), bytes).unwrap();
+        let opened = open(dir.path()).unwrap();
+        assert_eq!(opened.previous, None);
+    }
+}
+
+fn listing(dir: &std::path::Path) -> Vec<(String, Vec<u8>)> {
+    let mut files: Vec<_> = fs::read_dir(dir)
+        .unwrap()
+        .map(|e| e.unwrap())
+        .map(|e| (e.file_name().into_string().unwrap(), fs::read(e.path()).unwrap()))
+        .collect();
+    files.sort();
+    files
+}
