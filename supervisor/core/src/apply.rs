@@ -5,7 +5,7 @@
 
 use crate::effect::Effect;
 use crate::event::{
-    CleanupStep, Deadline, Event, Exit, ExportTarget, Recorded, RunSpec, Stamp, Step,
+    Chore, CleanupStep, Deadline, Event, Exit, ExportTarget, Recorded, RunSpec, Stamp, Step,
 };
 use crate::run::{Amendment, Cleanup, Outcome, Phase, Run, Workspace};
 use crate::state::{KILL_WAIT_MS, RETRY_MS_MAX, State};
@@ -13,7 +13,7 @@ use crate::{Code, RunId};
 
 /// Violations kept with their subject for one run; further ones are only counted (E6).
 const VIOLATIONS_KEPT_MAX: usize = 256;
-/// First pause before a cleanup step is tried again, milliseconds; doubles each time.
+/// First pause before a cleanup step or chore is tried again, milliseconds; doubles each time.
 const RETRY_MS_FIRST: u64 = 200;
 
 /// Applies one recorded event and returns what has to be done because of it.
@@ -109,6 +109,7 @@ fn recover(state: &mut State) -> Vec<Effect> {
         let Some(run) = state.runs.get_mut(&id) else { continue };
         run.in_flight.clear();
         run.deadline = None;
+        run.chore_failed = None;
         for cleanup in run.cleanup.values_mut() {
             cleanup.started = false;
         }
@@ -191,6 +192,7 @@ fn apply_run(run: &mut Run, recorded: &Recorded) -> Vec<Effect> {
         }
         Event::ReceiptIssued { digest, .. } => {
             run.phase = Phase::Ended;
+            run.chore_failures = 0;
             run.receipt = Some(*digest);
             run.ended_at = Some(at);
         }
@@ -275,6 +277,11 @@ fn apply_workspace(run: &mut Run, recorded: &Recorded) -> Vec<Effect> {
         Event::Discarded { .. } => {
             run.workspace = Workspace::Discarded;
             amend(run, recorded.seq, "discarded", None);
+        }
+        Event::ChoreFailed { chore, code, cause, .. } => {
+            run.chore_failed = Some((*chore, (*code, cause.clone())));
+            run.chore_failures = run.chore_failures.saturating_add(1);
+            retry_later(run, run.chore_failures, recorded.at);
         }
         _ => {}
     }
@@ -380,14 +387,30 @@ fn deadline_passed(run: &mut Run, deadline: Deadline, at: Stamp) -> Vec<Effect> 
             run.in_flight.clear();
             begin_cleanup(run)
         }
+        (Deadline::Retry, _) => retry_chore(run),
         _ => Vec::new(),
     }
 }
 
+fn retry_chore(run: &mut Run) -> Vec<Effect> {
+    let id = run.id.clone();
+    match run.chore_failed.take() {
+        Some((Chore::Receipt, _)) => vec![Effect::WriteReceipt { run: id }],
+        Some((Chore::Discard, _)) => vec![Effect::Discard { run: id }],
+        None => Vec::new(),
+    }
+}
+
 fn exited(run: &mut Run, exit: Exit, usage: &crate::event::Usage) -> Vec<Effect> {
-    run.exit = Some(exit);
     run.usage = *usage;
     run.in_flight.remove(&Step::Go);
+    if !run.go_intended {
+        // What ended is the sandbox, not the command: its status is nobody's result.
+        let cause = "the sandbox ended before the agent was started".to_owned();
+        run.conclude(Outcome::Aborted, Some((Code::ProcessLaunchFailed, cause)));
+        return begin_cleanup(run);
+    }
+    run.exit = Some(exit);
     match exit {
         Exit::Status(_) => run.conclude(Outcome::Exited, None),
         Exit::Signal(_) => run.conclude(Outcome::Signaled, None),
@@ -470,7 +493,12 @@ fn cleanup_failed(run: &mut Run, step: CleanupStep, code: Code, cause: &str, at:
     cleanup.started = false;
     cleanup.failures = cleanup.failures.saturating_add(1);
     cleanup.reason = Some((code, cause.to_owned()));
-    let doublings = cleanup.failures.min(10) - 1;
+    let failures = cleanup.failures;
+    retry_later(run, failures, at);
+}
+
+fn retry_later(run: &mut Run, failures: u32, at: Stamp) {
+    let doublings = failures.clamp(1, 10) - 1;
     let pause = RETRY_MS_FIRST.saturating_mul(1 << doublings).min(RETRY_MS_MAX);
     run.deadline = Some((at.boot_ms.saturating_add(pause), Deadline::Retry));
 }

@@ -11,7 +11,7 @@ mod request;
 use crate::event::{Event, Exit, Step};
 use crate::input::{Command, Input, Now, Observation};
 use crate::run::{Phase, Run, Workspace};
-use crate::state::{Settings, State};
+use crate::state::{RUN_EVENTS_MAX, Settings, State};
 use crate::{Code, Generation, Refusal, RunId};
 
 /// What an input leads to.
@@ -61,7 +61,10 @@ fn command_decision(
         Command::Stopped => vec![Event::SupervisorStopped],
         Command::SetBudget { account, limit, per } => {
             let key = crate::ledger::period_key(per, now);
-            vec![Event::BudgetSet { account, limit, per, key }]
+            let opens = state.ledger.check_set(&account, limit, per, &key)?;
+            let opened = Event::PeriodOpened { account: account.clone(), key: key.clone() };
+            let set = Event::BudgetSet { account, limit, per, key };
+            opens.then_some(opened).into_iter().chain([set]).collect()
         }
         Command::Request { run, spec, refusal } => {
             return request::request(state, settings, now, run, spec, refusal);
@@ -75,6 +78,10 @@ fn command_decision(
             keeps_a_workspace(found)?;
             if found.workspace != Workspace::Sealed {
                 return Err(nothing_left(found));
+            }
+            // J7: an export that fails again and again is recorded a bounded number of times.
+            if found.events >= RUN_EVENTS_MAX {
+                return Err(Refusal::new(Code::LimitEvents, Code::LimitEvents.cause()));
             }
             vec![Event::ExportIntended { run, target, at_wall_ms: now.wall_ms }]
         }

@@ -41,10 +41,10 @@ pub enum Effect {
     SealWorkspace { run: RunId },
     /// Remove a workspace no agent saw; answers with `WorkspaceRemoved` or `CleanupFailed`.
     RemoveWorkspace { run: RunId },
-    /// Write the receipt; answers with `ReceiptWritten`.
+    /// Write the receipt; answers with `ReceiptWritten` or `ChoreFailed`.
     WriteReceipt { run: RunId },
     /// Write reviewed changes, or finish doing so; answers with `Exported` or `ExportFailed`.
     Export { run: RunId, target: ExportTarget, at_wall_ms: u64 },
-    /// Delete a workspace; answers with `Discarded`.
+    /// Delete a workspace; answers with `Discarded` or `ChoreFailed`.
     Discard { run: RunId },
 }

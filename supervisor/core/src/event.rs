@@ -233,6 +233,16 @@ pub enum Deadline {
     Retry,
 }
 
+/// Work that is left when a run is over, tried again until it succeeds (C3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Chore {
+    /// Write the receipt.
+    Receipt,
+    /// Delete a workspace that was given up.
+    Discard,
+}
+
 /// Where reviewed changes go.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -323,6 +333,8 @@ pub enum Event {
     DiscardIntended { run: RunId },
     /// It is deleted.
     Discarded { run: RunId },
+    /// A chore failed; it is tried again.
+    ChoreFailed { run: RunId, chore: Chore, code: Code, cause: String },
     /// Recovery removed something of ours that no run accounts for.
     LeftoverRemoved { kind: String, name: String },
 }
@@ -368,7 +380,8 @@ impl Event {
             | Event::Exported { run, .. }
             | Event::ExportFailed { run, .. }
             | Event::DiscardIntended { run }
-            | Event::Discarded { run } => Some(run),
+            | Event::Discarded { run }
+            | Event::ChoreFailed { run, .. } => Some(run),
         }
     }
 
@@ -410,6 +423,7 @@ impl Event {
             Event::ExportFailed { .. } => 42,
             Event::DiscardIntended { .. } => 43,
             Event::Discarded { .. } => 44,
+            Event::ChoreFailed { .. } => 45,
         }
     }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::event::{
-    BoundaryInfo, CleanupStep, Exit, ExportTarget, Period, ProcessIdentity, RunSpec,
+    BoundaryInfo, Chore, CleanupStep, Exit, ExportTarget, Period, ProcessIdentity, RunSpec,
     SelfTestResult, Stamp, Step, Usage, Violation,
 };
 use crate::{AccountName, BootId, Digest, Nanos, Refusal, RunId};
@@ -97,6 +97,8 @@ pub enum Observation {
     ExportFailed { run: RunId, refusal: Refusal },
     /// The workspace is deleted.
     Discarded { run: RunId },
+    /// The receipt could not be written or the workspace not be deleted.
+    ChoreFailed { run: RunId, chore: Chore, refusal: Refusal },
     /// Recovery removed something no run accounts for.
     LeftoverRemoved { kind: String, name: String },
 }

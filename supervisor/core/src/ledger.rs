@@ -103,6 +103,31 @@ impl Ledger {
         Ok(opens.then_some(key))
     }
 
+    /// Whether an account can get this limit; answers whether its next period, `key`, has to be
+    /// opened first.
+    ///
+    /// # Errors
+    /// `budget.below_used`.
+    pub fn check_set(
+        &self,
+        account: &AccountName,
+        limit: Nanos,
+        per: Period,
+        key: &str,
+    ) -> Result<bool, Refusal> {
+        let Some(found) = self.accounts.get(account) else { return Ok(false) };
+        let opens = found.per == per && *key > *found.key;
+        let spent = if opens { Nanos::ZERO } else { found.spent };
+        let used = Nanos(spent.0.saturating_add(found.held.0));
+        // B1: a limit is never set below what is spent and held.
+        if limit < used {
+            let cause = format!("{spent} is spent and {} held of account {account}", found.held);
+            let help = format!("set {used} or more; holds are released when their runs settle");
+            return Err(Refusal::new(Code::BudgetBelowUsed, cause).with_help(help));
+        }
+        Ok(opens)
+    }
+
     pub(crate) fn set(&mut self, name: &AccountName, limit: Nanos, per: Period, key: &str) {
         let account = self.accounts.entry(name.clone()).or_insert_with(|| Account {
             limit,

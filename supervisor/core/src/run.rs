@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::event::{
-    BoundaryInfo, CleanupStep, Deadline, Exit, ExportTarget, ProcessIdentity, Quality, RunSpec,
-    SelfTestResult, Stamp, Step, Usage, Violation,
+    BoundaryInfo, Chore, CleanupStep, Deadline, Exit, ExportTarget, ProcessIdentity, Quality,
+    RunSpec, SelfTestResult, Stamp, Step, Usage, Violation,
 };
 use crate::{Code, Digest, Nanos, RunId};
 
@@ -265,6 +265,10 @@ pub struct Run {
     pub denials: BTreeMap<Code, u64>,
     /// Recorded violations, oldest first, bounded.
     pub violations: Vec<(u64, Violation)>,
+    /// The chore that failed and waits for its next try.
+    pub chore_failed: Option<(Chore, (Code, String))>,
+    /// Chores that failed so far; the pauses between tries grow with it.
+    pub chore_failures: u32,
     /// Reason of a cancel.
     pub cancel_reason: Option<String>,
     /// Whether a kill was ordered already.
@@ -316,6 +320,8 @@ impl Run {
             amendments: Vec::new(),
             denials: BTreeMap::new(),
             violations: Vec::new(),
+            chore_failed: None,
+            chore_failures: 0,
             cancel_reason: None,
             kill_ordered: false,
             seq: (seq, seq),
@@ -346,7 +352,8 @@ impl Run {
 
     /// The reason why cleanup hangs, when it does.
     pub fn stuck(&self) -> Option<&(Code, String)> {
-        self.cleanup.values().find(|c| !c.done && c.failures > 0).and_then(|c| c.reason.as_ref())
+        let open = self.cleanup.values().find(|c| !c.done && c.failures > 0);
+        open.and_then(|c| c.reason.as_ref()).or(self.chore_failed.as_ref().map(|(_, why)| why))
     }
 
     /// Steps that are not done although settlement did not wait.

@@ -2,7 +2,7 @@
 //! the others. Late and repeated ones are normal after a crash or a race.
 
 use super::{Event, Exit, Observation, Phase, Run, State, Step, Workspace};
-use crate::event::{CleanupStep, Usage, Violation};
+use crate::event::{Chore, CleanupStep, Usage, Violation};
 use crate::state::RUN_EVENTS_MAX;
 use crate::{Code, Refusal};
 
@@ -35,7 +35,8 @@ fn subject(seen: &Observation) -> Option<&crate::RunId> {
         | Observation::ReceiptWritten { run, .. }
         | Observation::Exported { run, .. }
         | Observation::ExportFailed { run, .. }
-        | Observation::Discarded { run } => Some(run),
+        | Observation::Discarded { run }
+        | Observation::ChoreFailed { run, .. } => Some(run),
     }
 }
 
@@ -83,11 +84,26 @@ fn observe_run(run: &Run, seen: Observation) -> Option<Event> {
 
 fn observe_end(run: &Run, seen: Observation) -> Option<Event> {
     match seen {
+        // What became of the workspace is said by `WorkspaceSealed` or `WorkspaceRemoved` only.
+        Observation::CleanupDone { step: CleanupStep::Workspace, .. } => None,
         Observation::CleanupDone { run: id, step } => {
             cleaning(run, step).then_some(Event::CleanupDone { run: id, step })
         }
         Observation::CleanupFailed { run: id, step, refusal: Refusal { code, cause, .. } } => {
-            cleaning(run, step).then_some(Event::CleanupFailed { run: id, step, code, cause })
+            (cleaning(run, step) && fits(run)).then_some(Event::CleanupFailed {
+                run: id,
+                step,
+                code,
+                cause,
+            })
+        }
+        Observation::ChoreFailed { run: id, chore, refusal: Refusal { code, cause, .. } } => {
+            (chore_out(run, chore) && fits(run)).then_some(Event::ChoreFailed {
+                run: id,
+                chore,
+                code,
+                cause,
+            })
         }
         Observation::WorkspaceSealed { run: id, result_tree, changed } => {
             cleaning(run, CleanupStep::Workspace).then_some(Event::WorkspaceSealed {
@@ -129,6 +145,19 @@ fn out(run: &Run, step: Step) -> bool {
 
 fn cleaning(run: &Run, step: CleanupStep) -> bool {
     run.cleanup.get(&step).is_some_and(|c| c.started && !c.done)
+}
+
+fn chore_out(run: &Run, chore: Chore) -> bool {
+    let doing = match chore {
+        Chore::Receipt => matches!(run.phase, Phase::Refused | Phase::Settling),
+        Chore::Discard => run.workspace == Workspace::Discarding,
+    };
+    doing && run.chore_failed.is_none()
+}
+
+/// J7: a failure that repeats for weeks stops being recorded and is tried once by each next start.
+fn fits(run: &Run) -> bool {
+    run.events < RUN_EVENTS_MAX
 }
 
 /// S4: one forbidden act that succeeded is enough: the agent is never started.
