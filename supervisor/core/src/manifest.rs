@@ -30,7 +30,7 @@ pub use model::{
 pub use narrow::{Overrides, from_flags, narrow, parse_allow, parse_env, parse_mount};
 pub use parse::{parse_bytes, parse_json, parse_toml};
 pub use sealed::Sealed;
-pub use targets::{is_plain_absolute, is_plain_relative, is_within};
+pub use targets::{is_plain_absolute, is_plain_relative, is_unsafe_source, is_within};
 
 #[cfg(test)]
 #[path = "manifest/tests.rs"]

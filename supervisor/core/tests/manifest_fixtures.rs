@@ -1,4 +1,5 @@
 //! Every manifest in `fixtures/manifests` is accepted, or refused as its first line says.
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise, also in its helpers")]
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,5 @@
 //! Properties of manifests over generated ones, and over damaged fixtures.
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise, also in its helpers")]
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -8,11 +8,11 @@ use super::model::Manifest;
 /// Trees of the sandbox's own: the kernel's, ours, and the runtime's. Nothing is mounted on or
 /// below them; a mount point inside a read-only runtime tree could not even be made.
 const RESERVED: [&str; 13] = [
-    "/proc", "/sys", "/dev", "/run", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64",
-    "/libx32", "/boot",
+    "/proc", "/sys", "/dev", "/run", "/etc", "/atenea", "/usr", "/bin", "/sbin", "/lib", "/lib32",
+    "/lib64", "/libx32",
 ];
 /// Directories of the sandbox's own that may hold mounts but not be hidden by one.
-const OWN: [&str; 3] = ["/tmp", "/home/agent", "/var"];
+const OWN: [&str; 2] = ["/tmp", "/home/agent"];
 /// Trees of the host that hold sockets, devices or a view of other processes.
 const UNSAFE_SOURCES: [&str; 5] = ["/proc", "/sys", "/dev", "/run", "/var/run"];
 
@@ -34,7 +34,7 @@ pub fn is_within(path: &str, tree: &str) -> bool {
 }
 
 /// Whether granting this path of the host would grant sockets, devices or processes.
-pub(super) fn is_unsafe_source(path: &str) -> bool {
+pub fn is_unsafe_source(path: &str) -> bool {
     UNSAFE_SOURCES.iter().any(|tree| is_within(path, tree) || is_within(tree, path))
 }
 
