@@ -65,11 +65,11 @@ fn total(log: &Log, code: Code) -> u64 {
 
 const CONNECT: &[u8] = b"CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n";
 
-async fn ask(to: SocketAddr, request: &[u8]) -> std::io::Result<String> {
+async fn ask(to: SocketAddr, request: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(to).await?;
     stream.write_all(request).await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await?;
     Ok(answer)
 }
 
@@ -167,6 +167,7 @@ async fn dns_refuses_by_udp_and_by_tcp_and_survives_what_is_no_dns() {
         assert_eq!((reply.metadata.id, reply.metadata.response_code), (77, ResponseCode::Refused));
     }
     let mut stream = TcpStream::connect(ports.dns_tcp).await.unwrap();
+    stream.set_nodelay(true).unwrap();
     for _ in 0..LIMITS.dns_messages {
         let query = query("secret.example.", RecordType::ANY);
         stream.write_u16(u16::try_from(query.len()).unwrap()).await.unwrap();
@@ -215,21 +216,18 @@ async fn a_thousand_connections_of_every_bad_kind_do_not_end_the_accept_loops() 
             _ => {}
         }
     }
-    let answer = ask_until_served(ports.proxy).await;
-    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
-    let mut socks = TcpStream::connect(ports.socks).await.unwrap();
-    socks.write_all(&[5, 1, 0]).await.unwrap();
-    let mut greeting = [0; 2];
-    socks.read_exact(&mut greeting).await.unwrap();
-    assert_eq!(greeting, [5, 0]);
+    let answer = served_in_the_end(ports.proxy, CONNECT).await;
+    assert!(answer.starts_with(b"HTTP/1.1 403 "), "{answer:?}");
+    let greeting = served_in_the_end(ports.socks, &[5, 1, 0, 5, 2, 0, 1, 1, 2, 3, 4, 0, 80]).await;
+    assert_eq!(greeting[..4], [5, 0, 5, 7]);
     handle.close().await;
     assert_eq!(total(&log, Code::EgressNotGranted), 1);
 }
 
 /// Asks again while the run's places are still taken by connections that are being closed.
-async fn ask_until_served(to: SocketAddr) -> String {
+async fn served_in_the_end(to: SocketAddr, request: &[u8]) -> Vec<u8> {
     loop {
-        match ask(to, CONNECT).await {
+        match ask(to, request).await {
             Ok(answer) => return answer,
             Err(error) => {
                 assert!(matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe));
@@ -250,7 +248,7 @@ async fn connections_over_the_bound_are_reset_and_places_come_back() {
     let error = over.read_u8().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     idle.clear();
-    assert!(ask_until_served(ports.proxy).await.starts_with("HTTP/1.1 403 "));
+    assert!(served_in_the_end(ports.proxy, CONNECT).await.starts_with(b"HTTP/1.1 403 "));
     handle.close().await;
     let log = log.lock().unwrap();
     assert!(log.iter().any(|d| d.code == Code::EgressLimit && d.subject == "connections"));
@@ -262,7 +260,7 @@ async fn close_ends_open_connections_frees_every_port_and_reports_the_last_count
     let mut open = TcpStream::connect(ports.proxy).await.unwrap();
     open.write_all(b"CONNECT ").await.unwrap();
     for _ in 0..5 {
-        assert!(ask(ports.proxy, CONNECT).await.unwrap().starts_with("HTTP/1.1 403 "));
+        assert!(ask(ports.proxy, CONNECT).await.unwrap().starts_with(b"HTTP/1.1 403 "));
     }
     assert_eq!(total(&log, Code::EgressNotGranted), 1);
     assert_eq!((handle.run(), handle.policy_generation()), (&RunId::from_random(7), 3));
