@@ -100,6 +100,28 @@ fn all_processes_end_with_the_helper() {
 }
 
 #[test]
+fn the_helper_may_die_while_the_agent_is_being_started() {
+    for round in 0..20 {
+        let mut running = Setup::new(&["sh", "-c", "trap : TERM HUP; sleep 1000"]).start();
+        running.ready();
+        running.tell(&ToInit::Go);
+        running.leave();
+        assert_eq!(running.output(), "", "round {round}");
+    }
+}
+
+#[test]
+fn init_has_a_program_of_its_own_while_the_agent_runs() {
+    // It is loaded right after the agent was started, so the agent may be first.
+    let script = "import os
+while 'Seccomp:\\t2' not in open('/proc/1/status').read(): os.sched_yield()
+print('filtered')";
+    let mut running = Setup::new(&["python3", "-c", script]).run();
+    assert_eq!(running.exited(), 0);
+    assert_eq!(running.output(), "filtered\n");
+}
+
+#[test]
 fn two_hundred_orphans_are_reaped() {
     let script = r"
 import os

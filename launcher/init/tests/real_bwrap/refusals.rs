@@ -1,6 +1,8 @@
 //! Starts that init refuses before any self-test.
 
-use crate::harness::{Setup, strings};
+use std::process::{Command, Stdio};
+
+use crate::harness::{Setup, init_program, strings};
 
 #[test]
 fn s5_a_descriptor_beyond_the_plan_is_refused() {
@@ -67,4 +69,21 @@ fn a_working_directory_that_does_not_exist_is_refused() {
     running.tell(&atenea_init::wire::ToInit::Go);
     assert_eq!(running.failed("agent_directory").0, libc::ENOENT);
     assert_eq!(running.output(), "");
+}
+
+#[test]
+fn outside_of_a_launch_it_only_tells_its_version() {
+    let version = Command::new(init_program()).arg("--version").output().unwrap();
+    let expected = format!("atenea-init {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(String::from_utf8(version.stdout).unwrap(), expected);
+    // Closes what this process may have inherited, so that there is no plan.
+    let script = "exec 3<&- 4<&- 5<&-; exec \"$@\"";
+    for argument in ["", "--help"] {
+        let words = [script, "close", init_program().to_str().unwrap(), argument];
+        let words = words.iter().filter(|word| !word.is_empty());
+        let answer =
+            Command::new("sh").arg("-c").args(words).stdin(Stdio::null()).output().unwrap();
+        assert_eq!(answer.status.code(), Some(2));
+        assert!(String::from_utf8(answer.stderr).unwrap().starts_with("atenea-init: "));
+    }
 }
