@@ -40,5 +40,5 @@ pub use queue::{Appended, NewRecord, Priority};
 pub use records::{Record, Records};
 pub use recover::{EpochMarker, Recovered, recover_accept_loss};
 pub use snapshot::Snapshot;
-pub use stats::{Stats, stats};
+pub use stats::{Stats, dump, stats};
 pub use verify::{Damage, DamageKind, VerifyReport, verify};

@@ -129,6 +129,10 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            // As under panic=abort: the phase stays what it was when the panic came.
+            return;
+        }
         // Only a hint for the next open: without it the next open verifies more, never less.
         let _ = write(&mut self.file, &self.holder, Phase::Closed);
     }
