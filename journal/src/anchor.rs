@@ -161,6 +161,12 @@ impl AnchorFile {
         Ok(())
     }
 
+    /// Makes every further write fail.
+    #[cfg(test)]
+    pub(crate) fn make_read_only(&mut self) {
+        self.file = File::open(&self.path).unwrap();
+    }
+
     /// The anchor that is durable.
     pub(crate) fn current(&self) -> Anchor {
         self.anchor

@@ -8,18 +8,16 @@ use std::thread::{self, JoinHandle};
 
 use redb::StorageBackend;
 
-use crate::anchor::{Anchor, AnchorFile};
+use crate::anchor::Anchor;
 use crate::error::JournalError;
-use crate::frame::{Head, KIND_EPOCH, RecordHash};
-use crate::fsio;
+use crate::frame::{Head, KIND_EPOCH};
 use crate::lock::{Holder, Lock, Phase};
+use crate::open;
 use crate::options::Options;
 use crate::queue::{Appended, NewRecord, Pending, Priority, Queue};
 use crate::records::{Cursor, Records};
 use crate::space::Space;
-use crate::store::{self, Meta, Store};
-use crate::verify::{Damage, DamageKind};
-use crate::writer::Writer;
+use crate::store::Store;
 
 /// What all handles, readers and the writer share. The lock is the last field: it is released when
 /// the store is closed, not before (J4).
@@ -31,15 +29,19 @@ pub(crate) struct Shared {
     pub(crate) space: Space,
     pub(crate) options: Options,
     pub(crate) dir: PathBuf,
-    lock: Mutex<Lock>,
+    pub(crate) lock: Mutex<Lock>,
 }
 
-struct Inner {
+pub(crate) struct Inner {
     shared: Arc<Shared>,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Inner {
+    pub(crate) fn new(shared: Arc<Shared>, writer: JoinHandle<()>) -> Self {
+        Inner { shared, writer: Mutex::new(Some(writer)) }
+    }
+
     /// Lets the writer finish what is enqueued and waits for it.
     fn finish(&self) {
         self.shared.queue.close();
@@ -63,7 +65,7 @@ impl Drop for Inner {
 /// callback is gone.
 #[derive(Clone)]
 pub struct Journal {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 /// A journal that was just opened and checked against its anchor.
@@ -107,43 +109,7 @@ impl Journal {
         holder: Holder,
         make: impl FnOnce(&Path) -> Result<B, JournalError>,
     ) -> Result<Opened, JournalError> {
-        fsio::ensure_dir(dir)?;
-        let (lock, previous) = Lock::take(dir, holder)?;
-        let path = dir.join(store::FILE);
-        let anchor = AnchorFile::open(dir)?;
-        let found_anchor = anchor.as_ref().map(AnchorFile::current);
-        let is_new = store_is_new(&path, found_anchor)?;
-        let space = Space::new(dir, options.reserve_bytes);
-        space.before_open()?;
-        if is_new {
-            create_store(dir, &path, options.cache_bytes)?;
-        }
-        // A holder that died while opening may have died of the store: look at every page.
-        let checked = options.check_on_open || matches!(previous, Some((_, Phase::Opening)));
-        let store = Store::open(dir, make(&path)?, options.cache_bytes, checked)?;
-        let (meta, head) = check_store(&store, found_anchor, &options)?;
-        let anchor = settle_anchor(dir, anchor, Anchor::new(head, meta.epoch))?;
-        space.ensure()?;
-        let beyond_anchor = head.seq - found_anchor.map_or(head.seq, |a| a.seq);
-        let shared = Arc::new(Shared {
-            store,
-            queue: Queue::new(&options),
-            anchored: Mutex::new(anchor.current()),
-            commits: AtomicU64::new(0),
-            space,
-            options,
-            dir: dir.to_owned(),
-            lock: Mutex::new(lock),
-        });
-        let writer = Writer { shared: Arc::clone(&shared), anchor, meta, head };
-        let thread = thread::Builder::new()
-            .name("journal".to_owned())
-            .spawn(move || writer.run())
-            .map_err(JournalError::io("start the writer of", dir))?;
-        let journal =
-            Journal { inner: Arc::new(Inner { shared, writer: Mutex::new(Some(thread)) }) };
-        let epoch = meta.epoch;
-        Ok(Opened { journal, head, found_anchor, beyond_anchor, epoch, previous, checked })
+        open::prepare(dir, options, holder, make)?.start()
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -279,112 +245,6 @@ impl Journal {
             None => Ok(()),
         }
     }
-}
-
-/// Whether neither store nor anchor exist.
-// J3: a store that is not there is refused when an anchor says it was.
-fn store_is_new(path: &Path, anchor: Option<Anchor>) -> Result<bool, JournalError> {
-    match (fsio::len_of(path)?, anchor) {
-        (None, Some(anchored)) => Err(JournalError::StoreMissing { anchored }),
-        (Some(0), Some(anchored)) => Err(JournalError::Emptied { anchored }),
-        (None | Some(0), None) => Ok(true),
-        (Some(_), _) => Ok(false),
-    }
-}
-
-/// Makes a whole new store, then gives it its name.
-fn create_store(dir: &Path, path: &Path, cache_bytes: usize) -> Result<(), JournalError> {
-    let new = dir.join(store::NEW_FILE);
-    Store::create(dir, &new, cache_bytes)?.close()?;
-    std::fs::rename(&new, path).map_err(JournalError::io("name", path))?;
-    fsio::sync_dir(dir)
-}
-
-/// Checks an existing store. Returns what it says about itself and its head.
-fn check_store(
-    store: &Store,
-    anchor: Option<Anchor>,
-    options: &Options,
-) -> Result<(Meta, Head), JournalError> {
-    let meta = match (store.meta()?, anchor) {
-        (Some(meta), _) => meta,
-        (None, Some(anchored)) => return Err(JournalError::Emptied { anchored }),
-        (None, None) => {
-            return Err(JournalError::Damaged(Damage { seq: None, kind: DamageKind::BadMeta }));
-        }
-    };
-    if meta.schema > options.schema_supported {
-        // J8
-        return Err(JournalError::Newer {
-            found: u32::from(meta.schema),
-            supported: u32::from(options.schema_supported),
-            feature: "record schema".to_owned(),
-        });
-    }
-    let head = check_anchor(store, meta, anchor)?;
-    Ok((meta, head))
-}
-
-/// J3: the chain must contain the anchored sequence with the anchored hash; what follows it is
-/// verified link by link. Returns the head.
-pub(crate) fn check_anchor(
-    store: &Store,
-    meta: Meta,
-    anchor: Option<Anchor>,
-) -> Result<Head, JournalError> {
-    let extent = store.extent()?;
-    let Some(anchored) = anchor else {
-        return match extent {
-            Some(extent) => Err(JournalError::AnchorMissing { records: extent.records }),
-            None => Ok(Head::GENESIS),
-        };
-    };
-    let last = extent.map_or(0, |e| e.last);
-    if last < anchored.seq {
-        return Err(match last {
-            0 => JournalError::Emptied { anchored },
-            found => JournalError::Truncated { anchored, found },
-        });
-    }
-    if let Some(extent) = extent
-        && (extent.first != 1 || extent.records != extent.last)
-    {
-        // J2: contiguous from 1.
-        let kind = DamageKind::Gap { first: extent.first, last, records: extent.records };
-        return Err(JournalError::Damaged(Damage { seq: None, kind }));
-    }
-    let found =
-        match anchored.seq {
-            0 => RecordHash::GENESIS,
-            seq => RecordHash::of(&store.read_one(seq)?.ok_or(JournalError::Damaged(Damage {
-                seq: Some(seq),
-                kind: DamageKind::Missing,
-            }))?),
-        };
-    if found != anchored.hash {
-        return Err(JournalError::Replaced { anchored, found });
-    }
-    if meta.epoch != anchored.epoch {
-        return Err(JournalError::WrongEpoch { anchored, found: meta.epoch });
-    }
-    let mut cursor = Cursor::new(anchored.head(), last);
-    while let Some(record) = cursor.step(store) {
-        record?;
-    }
-    Ok(cursor.at())
-}
-
-/// Creates the anchor of a new journal, or moves an older one to the head.
-fn settle_anchor(
-    dir: &Path,
-    file: Option<AnchorFile>,
-    now: Anchor,
-) -> Result<AnchorFile, JournalError> {
-    let Some(mut file) = file else { return AnchorFile::create(dir, now) };
-    if file.current() != now {
-        file.advance(now)?;
-    }
-    Ok(file)
 }
 
 /// J7: bounds are checked before anything is enqueued. Returns the payload bytes.

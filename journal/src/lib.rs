@@ -15,6 +15,7 @@ mod frame;
 mod fsio;
 mod journal;
 mod lock;
+mod open;
 mod options;
 mod overlay;
 mod payload;
