@@ -70,9 +70,20 @@ impl RunGroup {
             if !parent.make(&self.name)? {
                 return Err(Error::Exists { path: parent.file_path(&self.name) });
             }
-            let dir = parent.require_below(Path::new(&self.name))?;
-            let place = Place::new(&base_dir.tree, &base_dir.relative.join(&self.name), &dir)?;
-            self.members.push(Member::new(&base_dir.tree, Arc::clone(parent), dir, place));
+            let opened = parent.require_below(Path::new(&self.name)).and_then(|dir| {
+                let place = Place::new(&base_dir.tree, &base_dir.relative.join(&self.name), &dir)?;
+                Ok(Member::new(&base_dir.tree, Arc::clone(parent), dir, place))
+            });
+            match opened {
+                Ok(member) => self.members.push(member),
+                Err(error) => {
+                    // Made a moment ago and not yet known to `remove`.
+                    let path = parent.file_path(&self.name);
+                    let removed = parent.rmdir(self.name.as_ref());
+                    removed.map_err(|e| Error::io("remove", path, e))?;
+                    return Err(error);
+                }
+            }
         }
         for member in &self.members {
             limits::set(&member.dir, member.v2, &member.controllers, limits)?;

@@ -19,7 +19,7 @@ const TRIES_MAX: u32 = 11;
 const SUBGROUPS_MAX: usize = 4096;
 const SUBGROUP_DEPTH_MAX: usize = 64;
 /// Descriptors held at once while processes are ended one by one.
-const PIDFDS_MAX: usize = 128;
+const PIDFDS_MAX: usize = 64;
 
 /// Removes the directories of a run in the given order reversed, so that the v2 directory, by which
 /// the rest can be killed, is there until all others are gone.
@@ -114,6 +114,8 @@ pub(crate) fn pidfds(pids: &[u32]) -> Result<Vec<(u32, OwnedFd)>> {
         match pidfd_open(known, PidfdFlags::empty()) {
             Ok(fd) => open.push((pid, fd)),
             Err(Errno::SRCH | Errno::INVAL) => {}
+            // Those that are open are a start; the caller comes again for the rest.
+            Err(Errno::MFILE | Errno::NFILE) if !open.is_empty() => break,
             Err(e) => return Err(Error::io("open process", pid.to_string(), e)),
         }
     }

@@ -7,6 +7,8 @@ use atenea_core::BootId;
 use atenea_reaper::{Identity, Liveness, alive};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::support::said;
+
 /// A process that ends with its test, also with one that fails.
 struct Sleeper(Child);
 
@@ -77,4 +79,41 @@ fn a_record_that_names_no_process_is_unknown_and_not_gone() {
         identity.process.pid = pid;
         assert_eq!(alive(&identity), Liveness::Unknown);
     }
+}
+
+const ENTRY: &str = "ATENEA_REAPER_TEST_PIDS";
+
+/// Not a test: in a pid namespace of its own, where numbers can be chosen.
+#[test]
+fn entry() {
+    if std::env::var_os(ENTRY).is_none() {
+        return;
+    }
+    let (mut first, _pidfd, identity) = start();
+    assert_eq!(alive(&identity), Liveness::Same);
+    first.end();
+    let before = (identity.process.pid - 1).to_string();
+    std::fs::write("/proc/sys/kernel/ns_last_pid", before).unwrap();
+    let (_second, _other_pidfd, successor) = start();
+    assert_eq!(successor.process.pid, identity.process.pid);
+    println!("successor {:?}, first {:?}", alive(&successor), alive(&identity));
+    let mut by_time = identity.clone();
+    by_time.process.pidfd_inode = 0;
+    // Ticks are hundredths of a second: two processes may share one, then only the inode tells.
+    let same_tick = successor.process.start_ticks == identity.process.start_ticks;
+    assert_eq!(alive(&by_time) == Liveness::Same, same_tick);
+}
+
+#[test]
+fn a_process_that_really_got_the_number_of_a_dead_one_is_not_taken_for_it() {
+    // R1
+    let output = Command::new("unshare")
+        .args(["--pid", "--fork", "--mount-proc", "--kill-child"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "identity::entry", "--nocapture", "--test-threads=1"])
+        .env(ENTRY, "1")
+        .output()
+        .unwrap();
+    let text = said(&output);
+    assert!(text.contains("successor Same, first Gone"), "{text}");
 }

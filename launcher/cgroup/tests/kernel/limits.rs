@@ -6,6 +6,7 @@ use crate::support::{Instance, LIMITS, LONG, read_until};
 
 #[test]
 fn a_child_is_in_every_group_before_it_executes_anything() {
+    // S1
     let instance = Instance::new("enter");
     let mut child = instance.start(LIMITS, "cat /proc/self/cgroup; echo ready; read _");
     let seen = read_until(&mut child, "ready");
@@ -54,6 +55,7 @@ fn a_limit_that_the_kernel_refuses_is_named_and_leaves_nothing_behind() {
     let instance = Instance::new("refused");
     if instance.base.layout().kind() == atenea_cgroup::Kind::Unified {
         // v2 bounds a child by its parent instead of refusing.
+        instance.create(LIMITS);
         return;
     }
     // v1 refuses a share of the CPU that is larger than the parent's.
@@ -124,13 +126,15 @@ fn the_first_kill_for_want_of_memory_is_an_event_and_ends_the_whole_run() {
 #[test]
 fn without_acting_on_the_event_a_v1_run_goes_on_after_its_processes_are_killed() {
     let instance = Instance::new("oom-control");
-    if instance.base.layout().kind() == atenea_cgroup::Kind::Unified {
-        // `memory.oom.group` ends the whole group there.
-        return;
-    }
     let limits = Limits { memory_bytes: 64 << 20, ..LIMITS };
     let script = "for i in 1 2 3; do tail /dev/zero & done; wait; echo survived; read _";
     let mut child = instance.start(limits, script);
+    if instance.base.layout().kind() == atenea_cgroup::Kind::Unified {
+        // `memory.oom.group` ends the whole group there.
+        assert!(!child.wait().unwrap().success());
+        assert!(!instance.group().populated().unwrap());
+        return;
+    }
     read_until(&mut child, "survived");
     let group = instance.group();
     assert_eq!(group.oom_kills().unwrap(), 3);

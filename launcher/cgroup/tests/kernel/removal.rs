@@ -6,6 +6,7 @@ use crate::support::{Instance, LIMITS, LONG, read_until};
 
 #[test]
 fn a_fork_bomb_of_200_processes_is_killed_and_its_groups_are_removed() {
+    // C1
     let instance = Instance::new("bomb");
     // Each process forks all the time, so that the set of pids never stands still.
     let script = "i=0; while [ $i -lt 200 ]; do \
