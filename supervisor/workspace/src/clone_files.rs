@@ -8,7 +8,7 @@ use gix_hash::ObjectId;
 
 use crate::beneath::{Tree, open_dir, size_of};
 use crate::clone::Cloning;
-use crate::copy::{Copier, Target};
+use crate::copy::{Copier, Permit, Target};
 use crate::fail::{at, io};
 use crate::git::nul_parts;
 use crate::list::{Listing, Wanted};
@@ -69,7 +69,7 @@ fn read_listed(
         skips: Skips::default(),
     };
     for path in listing.files {
-        let to = target.as_deref_mut().map(|target| (target, writable as fn(Mode) -> u32));
+        let to = target.as_deref_mut().map(|target| (target, writable as Permit));
         match copier.read(&path, to)? {
             Some(read) => {
                 copied.bytes += if read.leaf.mode == Mode::Link { 0 } else { size_of(&read.stat) };

@@ -35,6 +35,9 @@ pub(crate) struct Copier<'a> {
     reflink: bool,
 }
 
+/// The permissions a copy gets.
+pub(crate) type Permit = fn(Mode) -> u32;
+
 /// What was read.
 pub(crate) struct Read {
     pub(crate) leaf: Leaf,
@@ -95,7 +98,7 @@ impl<'a> Copier<'a> {
     pub(crate) fn read(
         &mut self,
         path: &[u8],
-        target: Option<(&mut Target, fn(Mode) -> u32)>,
+        target: Option<(&mut Target, Permit)>,
     ) -> Result<Option<Read>, Refusal> {
         let Some(stat) = self.from.stat(path)? else { return Ok(None) };
         let read = match kind_of(&stat) {
@@ -135,7 +138,7 @@ impl<'a> Copier<'a> {
         &mut self,
         path: &[u8],
         target: &mut Target,
-        permissions: fn(Mode) -> u32,
+        permissions: Permit,
     ) -> Result<Read, Refusal> {
         let out = target.create(path)?;
         let read = self.file(path, Some(&out))?;

@@ -2,7 +2,7 @@
 //!
 //! Layout of the cache: `trees/ID/{complete,tree/}`, `staging/` for trees that are being made,
 //! `stat/` for what is known about the files of a source, `packs/` for history. A tree comes into
-//! `trees` by one rename after everything in it reached the disk, so what is there is complete.
+//! `trees` whole, by one rename, with a marker that names the boot it was made in.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -209,7 +209,7 @@ impl Making<'_> {
         if unknown.len() * 2 <= known.len() || known.is_empty() && unknown.is_empty() {
             let (id, files) = self.read_few(&mut copier, &listing, known, &unknown, old)?;
             let path = cache.join("trees").join(&id);
-            if path.join("complete").exists() {
+            if is_complete(&path) {
                 copier.meter.finish();
                 return Ok(self.done(id, &path, files, false));
             }
@@ -305,24 +305,29 @@ impl Making<'_> {
 
     /// Moves the staged tree into place; `false` when somebody else was first.
     fn publish(&mut self, path: &Path, id: &str, files: u64) -> Result<bool, Refusal> {
-        let marker = serde_json::json!({ "tree": id, "files": files, "bytes": self.bytes });
-        crate::store::write_file(
-            &self.staging.path.join("complete"),
-            marker.to_string().as_bytes(),
-        )?;
+        let marker = serde_json::json!({
+            "tree": id, "files": files, "bytes": self.bytes, "boot": boot_id()?,
+        });
+        let marker_file = self.staging.path.join(MARKER);
+        crate::store::write_file(&marker_file, marker.to_string().as_bytes())?;
+        // The listing is done; the copy of the index has served.
         let _ = std::fs::remove_file(self.staging.path.join("index"));
-        // One call for all files: after it the rename cannot show a tree that lost content.
-        rustix::fs::syncfs(&self.staging.fd).map_err(at_path("writing", path))?;
-        let from = &self.staging.path;
-        let cwd = rustix::fs::CWD;
-        match rustix::fs::renameat_with(cwd, from, cwd, path, rustix::fs::RenameFlags::NOREPLACE) {
-            Ok(()) => {
-                self.staging.moved = true;
-                Ok(true)
-            }
-            Err(Errno::EXIST | Errno::NOTEMPTY) => Ok(false),
-            Err(error) => Err(at_path("publishing", path)(error)),
+        let trees = path.parent().map(open_dir).transpose()?;
+        let trees = trees.ok_or_else(|| crate::fail::io("the cache has no directory of trees"))?;
+        // Held until the end of the call: only one maker replaces a tree of an earlier boot.
+        rustix::fs::flock(&trees, FlockOperation::LockExclusive)
+            .map_err(at_path("locking", path))?;
+        if is_complete(path) {
+            return Ok(false);
         }
+        if path.exists() {
+            let aside = self.staging.path.with_extension("old");
+            std::fs::rename(path, &aside).map_err(at_path("replacing", path))?;
+            remove_tree(&aside)?;
+        }
+        std::fs::rename(&self.staging.path, path).map_err(at_path("publishing", path))?;
+        self.staging.moved = true;
+        Ok(true)
     }
 
     fn done(&mut self, tree: String, path: &Path, files: u64, newly_made: bool) -> Snapshot {
@@ -337,6 +342,27 @@ impl Making<'_> {
             skipped_total: skips.total,
         }
     }
+}
+
+const MARKER: &str = "complete";
+
+/// Whether a tree of the cache can be used. Its files were never synced one by one, so after a power
+/// loss some may be empty: a tree counts only in the boot it was made in, and is made again in the
+/// next.
+fn is_complete(tree: &Path) -> bool {
+    let marker = std::fs::read(tree.join(MARKER)).ok();
+    let marker: Option<serde_json::Value> =
+        marker.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    match (marker, boot_id()) {
+        (Some(marker), Ok(boot)) => marker.get("boot").and_then(|v| v.as_str()) == Some(&boot),
+        _ => false,
+    }
+}
+
+fn boot_id() -> Result<String, Refusal> {
+    let path = Path::new("/proc/sys/kernel/random/boot_id");
+    let text = std::fs::read_to_string(path).map_err(at_path("reading", path))?;
+    Ok(text.trim().to_owned())
 }
 
 /// Permissions in the cache: nobody writes.

@@ -88,10 +88,14 @@ impl Store {
         self.sync()
     }
 
-    /// Brings everything in the store to the disk.
+    /// Brings the names in the store to the disk. Content is there already: git is told to sync
+    /// what it writes, and so does [`write_file`].
     pub(crate) fn sync(&self) -> Result<(), Refusal> {
-        let dir = crate::beneath::open_dir(&self.path)?;
-        rustix::fs::syncfs(dir).map_err(at_path("writing", &self.path))
+        for path in [self.path.join("objects/pack"), self.path.clone()] {
+            let dir = crate::beneath::open_dir(&path)?;
+            rustix::fs::fsync(dir).map_err(at_path("writing", &path))?;
+        }
+        Ok(())
     }
 
     pub(crate) fn git(&self, name: &str) -> Git {
@@ -144,7 +148,7 @@ impl Store {
         tree: &str,
     ) -> Result<std::collections::BTreeMap<Vec<u8>, crate::tree::Leaf>, Refusal> {
         let out = self.git("ls-tree").args(["-r", "-z", "--full-tree", tree]).run()?;
-        crate::git::nul_parts(&out).map(|line| parse_tree_line(line).map(|(p, l)| (p, l))).collect()
+        crate::git::nul_parts(&out).map(parse_tree_line).collect()
     }
 }
 

@@ -1,4 +1,5 @@
 //! From a repository through clone, agent, seal and diff to the exported commit.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
 

@@ -113,6 +113,23 @@ fn the_loser_of_a_race_for_one_tree_drops_its_own() {
 }
 
 #[test]
+fn a_tree_of_an_earlier_boot_or_without_its_marker_is_made_again() {
+    let bench = Bench::new();
+    std::fs::write(bench.file("a"), "one").unwrap();
+    let first = bench.snapshot(Some(i128::MAX));
+    let tree = bench.cache().join("trees").join(&first.tree);
+    for marker in [&b"{\"boot\":\"another\"}"[..], b""] {
+        std::fs::set_permissions(tree.join("tree/a"), PermissionsExt::from_mode(0o644)).unwrap();
+        std::fs::write(tree.join("tree/a"), "").unwrap();
+        std::fs::write(tree.join("complete"), marker).unwrap();
+        let again = bench.snapshot(None);
+        assert_eq!((&again.tree, again.newly_made), (&first.tree, true));
+        assert_eq!(std::fs::read(tree.join("tree/a")).unwrap(), b"one");
+    }
+    assert_eq!(std::fs::read_dir(bench.cache().join("staging")).unwrap().count(), 0);
+}
+
+#[test]
 fn a_file_over_the_limit_is_refused_and_leaves_nothing() {
     let bench = Bench::new();
     std::fs::write(bench.file("a"), "one").unwrap();
