@@ -63,3 +63,9 @@ impl From<Digest> for String {
         digest.to_string()
     }
 }
+
+/// A JSON value in the form of RFC 8785: the bytes that digests are taken of.
+pub fn canonical_json(value: &serde_json::Value) -> String {
+    // A `Value` has only string keys and finite numbers, which is all this form asks for.
+    serde_jcs::to_string(value).unwrap_or_default()
+}

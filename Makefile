@@ -1,0 +1,52 @@
+# Everything a newcomer needs: make demo, make test. See README.md.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+CARGO ?= cargo
+TARGET ?= target
+TRIPLE := x86_64-unknown-linux-gnu
+
+.PHONY: all deps build build-debug static test lint docs bench demo long clean
+
+all: build
+
+deps: ## install what is missing (Debian packages; a Rust toolchain when there is none)
+	@scripts/deps
+
+# atenea-init and atenea-guest run inside the sandbox and are static, so that they need nothing of
+# what is there. `--target` keeps the flag away from build scripts and macros.
+static: deps
+	@RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --quiet --locked --release \
+	  --target $(TRIPLE) --target-dir $(TARGET)/static -p atenea-init -p atenea-guest
+
+build: static ## release binaries in target/release
+	@$(CARGO) build --quiet --locked --release --target-dir $(TARGET) -p atenea-sup
+	@install -m 0755 $(TARGET)/static/$(TRIPLE)/release/atenea-init \
+	  $(TARGET)/static/$(TRIPLE)/release/atenea-guest $(TARGET)/release/
+
+build-debug: static
+	@$(CARGO) build --quiet --locked --target-dir $(TARGET) -p atenea-sup
+	@install -m 0755 $(TARGET)/static/$(TRIPLE)/release/atenea-init \
+	  $(TARGET)/static/$(TRIPLE)/release/atenea-guest $(TARGET)/debug/
+
+test: build-debug ## all tests
+	@scripts/test
+
+lint: deps
+	@$(CARGO) fmt --check
+	@$(CARGO) clippy --quiet --locked --workspace --all-targets --target-dir $(TARGET) -- -D warnings
+
+docs: deps ## generated pages: error codes, command reference
+	@$(CARGO) run --quiet --locked --target-dir $(TARGET) -p atenea-model-tests --bin gen-docs
+
+demo: build ## show the main job on real input
+	@scripts/demo $(TARGET)/release/atenea-sup
+
+bench: build ## print the tables of docs/benchmarks.md
+	@scripts/bench $(TARGET)/release/atenea-sup
+
+long: build ## the long lanes
+	@scripts/soak $(TARGET)/release/atenea-sup 200
+	@scripts/killall $(TARGET)/release/atenea-sup 20
+
+clean:
+	@$(CARGO) clean --target-dir $(TARGET)

@@ -1,0 +1,57 @@
+//! Refusals as `application/problem+json`.
+
+use atenea_core::{Code, Refusal, RunId};
+use axum::Json;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+use super::types::Problem;
+
+/// What a handler returns when it refuses.
+#[derive(Debug)]
+pub struct ApiError {
+    refusal: Refusal,
+    run: Option<RunId>,
+}
+
+impl ApiError {
+    /// A refusal that belongs to a run.
+    pub fn of_run(refusal: Refusal, run: RunId) -> Self {
+        ApiError { refusal, run: Some(run) }
+    }
+}
+
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> Self {
+        ApiError { refusal, run: None }
+    }
+}
+
+/// HTTP status of a code: what a client may do about it.
+pub fn status(code: Code) -> StatusCode {
+    match code {
+        Code::ProcessNoSuchRun | Code::FsNotFound => StatusCode::NOT_FOUND,
+        Code::ProcessAmbiguousRun
+        | Code::ProcessIdempotencyMismatch
+        | Code::ExportRefExists
+        | Code::ExportNotEnded
+        | Code::ExportNothing
+        | Code::JournalLocked => StatusCode::CONFLICT,
+        Code::FsNotYours => StatusCode::FORBIDDEN,
+        Code::ProcessBusy | Code::ProcessStopping | Code::FsDiskFull => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+        Code::ApiBadRequest => StatusCode::BAD_REQUEST,
+        Code::FsIo | Code::JournalIo | Code::JournalDamaged => StatusCode::INTERNAL_SERVER_ERROR,
+        _ => StatusCode::UNPROCESSABLE_ENTITY,
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let Refusal { code, cause, help } = self.refusal;
+        let problem = Problem { code: code.to_string(), cause, help, run: self.run };
+        let kind = [(header::CONTENT_TYPE, "application/problem+json")];
+        (status(code), kind, Json(problem)).into_response()
+    }
+}

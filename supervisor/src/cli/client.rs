@@ -1,0 +1,163 @@
+//! The client of the control API: one connection a request on a unix socket.
+
+use std::path::{Path, PathBuf};
+
+use atenea_core::{Code, Refusal};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::net::UnixStream;
+
+use crate::api::types::Problem;
+
+/// A supervisor that answered.
+#[derive(Clone, Debug)]
+pub struct Client {
+    socket: PathBuf,
+}
+
+/// Header and value of an idempotency key.
+pub type Key<'a> = Option<&'a str>;
+
+impl Client {
+    /// A client of the socket; does not connect.
+    pub fn new(socket: PathBuf) -> Self {
+        Client { socket }
+    }
+
+    /// Its socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Whether somebody listens.
+    pub async fn answers(&self) -> bool {
+        UnixStream::connect(&self.socket).await.is_ok()
+    }
+
+    /// Sends one request and gives the response, whatever it is.
+    ///
+    /// # Errors
+    /// `host.no_supervisor` when nobody answers.
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+        key: Key<'_>,
+        upgrade: bool,
+    ) -> Result<Response<Incoming>, Refusal> {
+        let stream = UnixStream::connect(&self.socket).await.map_err(|e| self.gone(&e))?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake::<_, Full<Bytes>>(TokioIo::new(stream))
+                .await
+                .map_err(|e| self.gone(&e))?;
+        tokio::spawn(async move { drop(connection.with_upgrades().await) });
+        let mut request = Request::builder().method(method).uri(path).header("host", "atenea");
+        if body.is_some() {
+            request = request.header("content-type", "application/json");
+        }
+        if let Some(key) = key {
+            request = request.header("idempotency-key", key);
+        }
+        if upgrade {
+            request = request.header("connection", "upgrade").header("upgrade", "atenea-stdio");
+        }
+        let request = request
+            .body(Full::new(Bytes::from(body.unwrap_or_default())))
+            .map_err(|e| Refusal::new(Code::ApiBadRequest, e.to_string()))?;
+        sender.send_request(request).await.map_err(|e| self.gone(&e))
+    }
+
+    fn gone(&self, error: &dyn std::error::Error) -> Refusal {
+        let cause = format!("nobody answers on {}: {error}", self.socket.display());
+        Refusal::new(Code::HostNoSupervisor, cause)
+    }
+
+    /// `GET` of JSON.
+    ///
+    /// # Errors
+    /// The supervisor's refusal.
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Refusal> {
+        let response = self.send(Method::GET, path, None, None, false).await?;
+        parse(whole(response).await?)
+    }
+
+    /// `GET` of a whole body.
+    ///
+    /// # Errors
+    /// The supervisor's refusal.
+    pub async fn get_bytes(&self, path: &str) -> Result<Vec<u8>, Refusal> {
+        whole(self.send(Method::GET, path, None, None, false).await?).await
+    }
+
+    /// `POST` or `PUT` of JSON with a JSON answer.
+    ///
+    /// # Errors
+    /// The supervisor's refusal.
+    pub async fn give<B: Serialize, T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &B,
+        key: Key<'_>,
+    ) -> Result<T, Refusal> {
+        let body = serde_json::to_vec(body)
+            .map_err(|e| Refusal::new(Code::ApiBadRequest, e.to_string()))?;
+        let response = self.send(method, path, Some(body), key, false).await?;
+        parse(whole(response).await?)
+    }
+}
+
+/// The body of a success, or the refusal that came instead.
+///
+/// # Errors
+/// The supervisor's refusal.
+pub async fn whole(response: Response<Incoming>) -> Result<Vec<u8>, Refusal> {
+    let status = response.status();
+    let body = response.into_body().collect().await.map_err(|e| {
+        Refusal::new(Code::HostNoSupervisor, format!("the answer broke off: {e}"))
+    })?;
+    let bytes = body.to_bytes().to_vec();
+    if status.is_success() {
+        return Ok(bytes);
+    }
+    Err(problem(status, &bytes))
+}
+
+fn problem(status: StatusCode, bytes: &[u8]) -> Refusal {
+    match serde_json::from_slice::<Problem>(bytes) {
+        Ok(problem) => Refusal {
+            code: Code::parse(&problem.code).unwrap_or(Code::ApiBadRequest),
+            cause: problem.cause,
+            help: problem.help,
+        },
+        Err(_) => Refusal::new(Code::ApiBadRequest, format!("the supervisor answered {status}")),
+    }
+}
+
+fn parse<T: DeserializeOwned>(bytes: Vec<u8>) -> Result<T, Refusal> {
+    // 202 and 204 have no body; `()` reads from null.
+    let bytes = if bytes.is_empty() { b"null".to_vec() } else { bytes };
+    serde_json::from_slice(&bytes).map_err(|e| {
+        let cause = format!("the supervisor's answer cannot be read: {e}");
+        Refusal::new(Code::ApiBadRequest, cause)
+            .with_help("client and supervisor may be of different versions; see atenea-sup info")
+    })
+}
+
+/// Encodes one path segment or query value.
+pub fn encode(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}

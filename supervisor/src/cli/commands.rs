@@ -1,0 +1,309 @@
+//! Commands other than `run`: each is one or two requests and their answer for people or programs.
+
+use atenea_core::{Code, Refusal};
+use hyper::Method;
+
+use super::args::{BudgetCommand, Command, Global};
+use super::client::{Client, encode, whole};
+use super::output::{Output, print_bytes};
+use super::{Done, connect, text};
+use crate::api::types::{
+    AccountView, CancelRequest, DiffView, ExportRequest, ExportResult, Info, RunStatus, SetBudget,
+    StopRequest, ViolationView,
+};
+
+pub(super) async fn dispatch(global: &Global, output: &Output, command: Command) -> Done {
+    match command {
+        Command::Status { run, all, watch } => status(global, output, run, all, watch).await,
+        Command::Cancel { runs, grace, reason } => {
+            cancel(global, output, runs, grace, reason).await
+        }
+        Command::Wait { run } => wait(global, output, &run).await,
+        Command::Logs { run, follow, stream } => logs(global, &run, follow, stream.into()).await,
+        Command::Receipt { run } => receipt(global, &run).await,
+        Command::Diff { run } => diff(global, output, &run).await,
+        Command::Export { run, reference, patch } => {
+            export(global, output, &run, reference, patch).await
+        }
+        Command::Discard { run } => discard(global, output, &run).await,
+        Command::Budget(command) => budget(global, output, command).await,
+        Command::Doctor => doctor(global, output).await,
+        Command::Violations { run, code } => violations(global, output, run, code).await,
+        Command::Info => info(global, output).await,
+        Command::Stop { now } => stop(global, output, now).await,
+        // The others are handled before, each in its own module.
+        _ => Ok(crate::exit::USAGE),
+    }
+}
+
+async fn status(
+    global: &Global,
+    output: &Output,
+    run: Option<String>,
+    all: bool,
+    watch: bool,
+) -> Done {
+    let client = connect::ensured(global).await?;
+    let mut shown = String::new();
+    loop {
+        let now = status_text(&client, output, run.as_deref(), all).await?;
+        if now != shown {
+            if watch && output.interactive && !output.json {
+                output.data("\x1b[H\x1b[2J");
+            }
+            output.data(&now);
+            shown = now;
+        }
+        if !watch {
+            return Ok(0);
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    }
+}
+
+async fn status_text(
+    client: &Client,
+    output: &Output,
+    run: Option<&str>,
+    all: bool,
+) -> Result<String, Refusal> {
+    let line = |status: &RunStatus| serde_json::to_string(status).unwrap_or_default() + "\n";
+    if let Some(run) = run {
+        let status: RunStatus = client.get(&format!("/v1/runs/{}", encode(run))).await?;
+        return Ok(if output.json { line(&status) } else { text::run(&status) });
+    }
+    let mut rows: Vec<RunStatus> = client.get("/v1/runs").await?;
+    // Without --all: what lives, what waits for a person, and what hangs.
+    let interesting = |r: &RunStatus| {
+        all || r.state != "ended" || r.workspace == "sealed" || !r.leftovers.is_empty()
+    };
+    rows.retain(interesting);
+    Ok(if output.json { rows.iter().map(line).collect() } else { text::runs(&rows) })
+}
+
+async fn cancel(
+    global: &Global,
+    output: &Output,
+    runs: Vec<String>,
+    grace: Option<String>,
+    reason: Option<String>,
+) -> Done {
+    let grace_ms = grace.as_deref().map(super::run::parse_duration).transpose()?;
+    let client = connect::ensured(global).await?;
+    let body = CancelRequest { reason, grace_ms, kill: grace_ms == Some(0) };
+    let mut worst = Ok(0);
+    for run in runs {
+        let path = format!("/v1/runs/{}/cancel", encode(&run));
+        match client.give::<_, RunStatus>(Method::POST, &path, &body, None).await {
+            Ok(status) if output.json => output.object(&status),
+            Ok(status) => output.say(&format!("{}: {}", status.run, status.state)),
+            Err(refusal) => {
+                output.refusal(&refusal);
+                worst = Ok(super::status_of(refusal.code));
+            }
+        }
+    }
+    worst
+}
+
+async fn wait(global: &Global, output: &Output, run: &str) -> Done {
+    let client = connect::ensured(global).await?;
+    let status: RunStatus = client.get(&format!("/v1/runs/{}/wait", encode(run))).await?;
+    Ok(super::run::finish(output, &status, false))
+}
+
+async fn logs(global: &Global, run: &str, follow: bool, stream: crate::layout::Stream) -> Done {
+    use http_body_util::BodyExt;
+    let client = connect::ensured(global).await?;
+    let path = format!("/v1/runs/{}/logs?stream={}&follow={follow}", encode(run), stream.as_str());
+    let response = client.send(Method::GET, &path, None, None, false).await?;
+    if !response.status().is_success() {
+        whole(response).await?;
+        return Ok(crate::exit::REFUSED);
+    }
+    let mut body = response.into_body();
+    while let Some(frame) = body.frame().await {
+        let frame = frame
+            .map_err(|e| Refusal::new(Code::HostNoSupervisor, format!("the log broke off: {e}")))?;
+        if let Some(data) = frame.data_ref() {
+            print_bytes(data);
+        }
+    }
+    Ok(0)
+}
+
+async fn receipt(global: &Global, run: &str) -> Done {
+    let client = connect::ensured(global).await?;
+    let body = client.get_bytes(&format!("/v1/runs/{}/receipt", encode(run))).await?;
+    print_bytes(&body);
+    print_bytes(b"\n");
+    Ok(0)
+}
+
+async fn diff(global: &Global, output: &Output, run: &str) -> Done {
+    let client = connect::ensured(global).await?;
+    let diff: DiffView = client.get(&format!("/v1/runs/{}/diff", encode(run))).await?;
+    if output.json {
+        output.object(&diff);
+        return Ok(0);
+    }
+    output.data(&diff.text);
+    for file in &diff.files {
+        let flags = file.get("flags").and_then(|f| f.as_array()).cloned().unwrap_or_default();
+        if !flags.is_empty() {
+            let names: Vec<&str> = flags.iter().filter_map(|f| f.as_str()).collect();
+            let path = file.get("path").and_then(|p| p.as_str()).unwrap_or("?");
+            output.say(&format!("review: {} ({})", text::safe(path), names.join(", ")));
+        }
+    }
+    Ok(0)
+}
+
+async fn export(
+    global: &Global,
+    output: &Output,
+    run: &str,
+    reference: Option<String>,
+    patch: Option<std::path::PathBuf>,
+) -> Done {
+    let client = connect::ensured(global).await?;
+    let body = ExportRequest { reference, patch: patch.is_some() };
+    let path = format!("/v1/runs/{}/export", encode(run));
+    let result: ExportResult = client.give(Method::POST, &path, &body, None).await?;
+    if let (Some(file), Some(content)) = (&patch, &result.patch) {
+        if file.as_os_str() == "-" {
+            print_bytes(content.as_bytes());
+        } else {
+            crate::files::write_new(file, content.as_bytes())?;
+            output.say(&format!("wrote {}", file.display()));
+        }
+        return Ok(0);
+    }
+    if output.json {
+        output.object(&result);
+    } else if let (Some(name), Some(commit)) = (&result.reference, &result.commit) {
+        output.data(&format!("{commit} {name}\n"));
+        output.say(&format!("look: git show {name}   take: git merge {name}"));
+    }
+    Ok(0)
+}
+
+async fn discard(global: &Global, output: &Output, run: &str) -> Done {
+    let client = connect::ensured(global).await?;
+    let path = format!("/v1/runs/{}/discard", encode(run));
+    let status: RunStatus = client.give(Method::POST, &path, &(), None).await?;
+    if output.json {
+        output.object(&status);
+    } else {
+        output.say(&format!("{}: {}", status.run, status.workspace));
+    }
+    Ok(0)
+}
+
+async fn budget(global: &Global, output: &Output, command: BudgetCommand) -> Done {
+    let client = connect::ensured(global).await?;
+    let rows: Vec<AccountView> = match command {
+        BudgetCommand::List => client.get("/v1/budgets").await?,
+        BudgetCommand::Show { name } => {
+            vec![client.get(&format!("/v1/budgets/{}", encode(&name))).await?]
+        }
+        BudgetCommand::Set { name, usd, per } => {
+            let path = format!("/v1/budgets/{}", encode(&name));
+            let body = SetBudget { usd, per: per.into() };
+            vec![client.give(Method::PUT, &path, &body, None).await?]
+        }
+    };
+    if output.json {
+        rows.iter().for_each(|row| output.object(row));
+    } else {
+        output.data(&text::accounts(&rows));
+    }
+    Ok(0)
+}
+
+async fn doctor(global: &Global, output: &Output) -> Done {
+    let client = connect::ensured(global).await?;
+    let view: serde_json::Value = client.get("/v1/doctor").await?;
+    if output.json {
+        output.object(&view);
+    } else {
+        let rows = view.get("features").and_then(|f| f.as_array()).cloned().unwrap_or_default();
+        let field = |row: &serde_json::Value, key: &str| {
+            row.get(key).and_then(|v| v.as_str()).unwrap_or_default().to_owned()
+        };
+        for row in &rows {
+            let line = format!("{:<9} {:<24} {}", field(row, "state"), field(row, "name"), field(row, "detail"));
+            output.data(&format!("{}\n", line.trim_end()));
+            let help = field(row, "help");
+            if !help.is_empty() {
+                output.data(&format!("          {help}\n"));
+            }
+        }
+    }
+    let enforceable = view.get("enforceable").and_then(serde_json::Value::as_bool);
+    Ok(if enforceable == Some(true) { 0 } else { crate::exit::NO })
+}
+
+async fn violations(
+    global: &Global,
+    output: &Output,
+    run: Option<String>,
+    code: Option<String>,
+) -> Done {
+    let client = connect::ensured(global).await?;
+    let mut path = "/v1/violations?".to_owned();
+    if let Some(run) = run {
+        path.push_str(&format!("run={}&", encode(&run)));
+    }
+    if let Some(code) = code {
+        path.push_str(&format!("code={}&", encode(&code)));
+    }
+    let rows: Vec<ViolationView> = client.get(path.trim_end_matches(['&', '?'])).await?;
+    if output.json {
+        rows.iter().for_each(|row| output.object(row));
+    } else {
+        output.data(&text::violations(&rows));
+    }
+    Ok(0)
+}
+
+async fn info(global: &Global, output: &Output) -> Done {
+    let client = connect::existing(global).await?;
+    let info: Info = client.get("/v1/info").await?;
+    if output.json {
+        output.object(&info);
+        return Ok(0);
+    }
+    output.data(&format!(
+        "pid         {}\nversion     {}\nmode        {}\ngeneration  {}\nstate       {}\nsocket      {}\nlive runs   {}\nlast event  {}\n",
+        info.pid, info.version, info.mode, info.generation, info.state_dir, info.socket, info.live_runs, info.seq
+    ));
+    Ok(0)
+}
+
+async fn stop(global: &Global, output: &Output, now: bool) -> Done {
+    let client = match connect::existing(global).await {
+        Ok(client) => client,
+        Err(_) => {
+            output.say("no supervisor runs");
+            return Ok(0);
+        }
+    };
+    let info: Info = client.get("/v1/info").await?;
+    client.give::<_, ()>(Method::POST, "/v1/stop", &StopRequest { now }, None).await?;
+    wait_for_end(info.pid).await;
+    output.say(&format!("supervisor {} has stopped", info.pid));
+    Ok(0)
+}
+
+/// Waits until a process is gone, through a pidfd.
+async fn wait_for_end(pid: u32) {
+    let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else {
+        return;
+    };
+    let flags = rustix::process::PidfdFlags::NONBLOCK;
+    let Ok(pidfd) = rustix::process::pidfd_open(pid, flags) else { return };
+    if let Ok(watched) = crate::watched::watch(pidfd, tokio::io::Interest::READABLE) {
+        drop(watched.readable().await);
+    }
+}

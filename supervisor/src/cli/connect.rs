@@ -1,0 +1,160 @@
+//! Finding the supervisor that answers, and starting one when none does.
+
+use std::io::Read;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use atenea_core::{Code, Refusal};
+
+use super::args::Global;
+use super::client::Client;
+use crate::config;
+use crate::layout::StateDir;
+
+/// How long the loser of a concurrent start waits for the winner to listen.
+const WINNER_WAIT: Duration = Duration::from_secs(20);
+/// Pause between its tries.
+const WINNER_PAUSE: Duration = Duration::from_millis(20);
+
+/// Where this user's supervisor is.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The state directory.
+    pub dirs: StateDir,
+    /// The socket.
+    pub socket: PathBuf,
+}
+
+/// Finds the place by options and environment; makes nothing.
+///
+/// # Errors
+/// `host.state_dir`.
+pub fn place(global: &Global) -> Result<Place, Refusal> {
+    let root = config::state_dir(global.state_dir.as_deref())?;
+    let socket = match &global.socket {
+        Some(path) => path.clone(),
+        None => config::socket_path(&root)?,
+    };
+    Ok(Place { dirs: StateDir::new(root), socket })
+}
+
+/// A client of the supervisor that runs, if one does.
+///
+/// # Errors
+/// `host.no_supervisor`.
+pub async fn existing(global: &Global) -> Result<Client, Refusal> {
+    let place = place(global)?;
+    let client = Client::new(place.socket);
+    if client.answers().await {
+        return Ok(client);
+    }
+    let cause = format!("no supervisor listens on {}", client.socket().display());
+    Err(Refusal::new(Code::HostNoSupervisor, cause)
+        .with_help("any command that needs one starts it, for example: atenea-sup status"))
+}
+
+/// A client of a supervisor; starts one when none answers.
+///
+/// # Errors
+/// `host.no_supervisor`, or whatever kept the supervisor from starting.
+pub async fn ensured(global: &Global) -> Result<Client, Refusal> {
+    let place = place(global)?;
+    let client = Client::new(place.socket.clone());
+    if client.answers().await {
+        return Ok(client);
+    }
+    if global.socket.is_some() {
+        return existing(global).await;
+    }
+    let root = config::ensure_state_dir(place.dirs.root())?;
+    match start(global, &StateDir::new(root)).await {
+        Ok(()) => Ok(client),
+        // Somebody else was faster, or one that is going down still holds the lock.
+        Err(refusal) if refusal.code == Code::JournalLocked => {
+            winner(global, &client, refusal).await
+        }
+        Err(refusal) => Err(refusal),
+    }
+}
+
+/// Waits for whoever won the start. When the lock is free again without a listener, starts once
+/// more.
+async fn winner(global: &Global, client: &Client, refusal: Refusal) -> Result<Client, Refusal> {
+    let mut waited = Duration::ZERO;
+    while waited < WINNER_WAIT {
+        if client.answers().await {
+            return Ok(client.clone());
+        }
+        tokio::time::sleep(WINNER_PAUSE).await;
+        waited += WINNER_PAUSE;
+        if waited.as_millis() % 500 == 0 {
+            match start(global, &place(global)?.dirs).await {
+                Ok(()) => return Ok(client.clone()),
+                Err(again) if again.code == Code::JournalLocked => {}
+                Err(other) => return Err(other),
+            }
+        }
+    }
+    Err(refusal)
+}
+
+/// Starts a detached supervisor and waits until it listens or says why not.
+async fn start(global: &Global, dirs: &StateDir) -> Result<(), Refusal> {
+    let failed = |error: std::io::Error| {
+        Refusal::new(Code::HostNoSupervisor, format!("cannot start a supervisor: {error}"))
+    };
+    let (ready, tell) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+        .map_err(|e| failed(e.into()))?;
+    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+    command.arg("__supervisor").arg("--state-dir").arg(dirs.root());
+    if let Some(file) = &global.config {
+        command.arg("--config").arg(std::path::absolute(file).map_err(failed)?);
+    }
+    let log = log_file(dirs).map_err(failed)?;
+    command.arg("--ready-fd").arg("0").stdin(Stdio::from(tell)).stdout(Stdio::null()).stderr(log);
+    command.current_dir("/");
+    let mut child = command.spawn().map_err(failed)?;
+    drop(command);
+    let told = read_ready(ready).await.map_err(failed)?;
+    if told.trim() == "ready" {
+        // It is detached; nobody waits for it, and its parent is about to exit.
+        return Ok(());
+    }
+    let _ = tokio::task::spawn_blocking(move || child.wait()).await;
+    match serde_json::from_str::<Refusal>(&told) {
+        Ok(refusal) => Err(refusal),
+        Err(_) => {
+            let cause = "the supervisor ended before it was ready".to_owned();
+            Err(Refusal::new(Code::HostNoSupervisor, cause)
+                .with_help(format!("see {}", dirs.log().display())))
+        }
+    }
+}
+
+fn log_file(dirs: &StateDir) -> std::io::Result<Stdio> {
+    use std::os::unix::fs::OpenOptionsExt;
+    /// A log that has grown above this starts anew, bytes.
+    const LOG_BYTES_MAX: u64 = 1 << 20;
+    let path = dirs.log();
+    let large = std::fs::metadata(&path).is_ok_and(|m| m.len() > LOG_BYTES_MAX);
+    let file = std::fs::OpenOptions::new()
+        .create(true)
+        .append(!large)
+        .write(true)
+        .truncate(large)
+        .mode(0o600)
+        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+        .open(path)?;
+    Ok(Stdio::from(file))
+}
+
+async fn read_ready(fd: OwnedFd) -> std::io::Result<String> {
+    debug_assert!(fd.as_raw_fd() >= 0);
+    let read = tokio::task::spawn_blocking(move || {
+        let mut text = String::new();
+        std::fs::File::from(fd).read_to_string(&mut text).map(|_| text)
+    });
+    read.await.map_err(std::io::Error::other)?
+}

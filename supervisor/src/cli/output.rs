@@ -1,0 +1,96 @@
+//! stdout is data, stderr is talk.
+
+use std::io::{IsTerminal, Write};
+
+use atenea_core::Refusal;
+use serde::Serialize;
+
+use super::args::Global;
+use crate::api::types::Problem;
+
+/// How to speak to whoever called.
+#[derive(Clone, Copy, Debug)]
+pub struct Output {
+    /// Machine output.
+    pub json: bool,
+    /// No talk.
+    pub quiet: bool,
+    /// stderr is a terminal.
+    pub interactive: bool,
+}
+
+impl Output {
+    /// From the global options.
+    pub fn new(global: &Global) -> Self {
+        Output {
+            json: global.json,
+            quiet: global.quiet,
+            interactive: std::io::stderr().is_terminal(),
+        }
+    }
+
+    /// One JSON object on a line of stdout.
+    pub fn object<T: Serialize>(&self, value: &T) {
+        if let Ok(text) = serde_json::to_string(value) {
+            print_all(&format!("{text}\n"));
+        }
+    }
+
+    /// Data for people on stdout.
+    pub fn data(&self, text: &str) {
+        print_all(text);
+    }
+
+    /// Talk on stderr.
+    pub fn say(&self, text: &str) {
+        if !self.quiet {
+            let _ = writeln!(std::io::stderr(), "{text}");
+        }
+    }
+
+    /// A line of progress on stderr: redrawn on a terminal, left out elsewhere unless it is new.
+    pub fn progress(&self, text: &str) {
+        if self.quiet {
+            return;
+        }
+        let mut err = std::io::stderr();
+        let _ = if self.interactive {
+            write!(err, "\r\x1b[K{text}").and_then(|()| err.flush())
+        } else {
+            writeln!(err, "{text}")
+        };
+    }
+
+    /// Ends a line of progress.
+    pub fn progress_done(&self) {
+        if self.interactive && !self.quiet {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+
+    /// A refusal: text on stderr; with `--json` an object on stdout as well.
+    pub fn refusal(&self, refusal: &Refusal) {
+        let _ = writeln!(std::io::stderr(), "{refusal}");
+        if self.json {
+            self.object(&Problem {
+                code: refusal.code.to_string(),
+                cause: refusal.cause.clone(),
+                help: refusal.help.clone(),
+                run: None,
+            });
+        }
+    }
+}
+
+/// Writes to stdout; a reader that went away ends the program quietly, as others do.
+pub fn print_all(text: &str) {
+    print_bytes(text.as_bytes());
+}
+
+/// The same for bytes.
+pub fn print_bytes(bytes: &[u8]) {
+    let mut out = std::io::stdout().lock();
+    if out.write_all(bytes).and_then(|()| out.flush()).is_err() {
+        std::process::exit(141);
+    }
+}

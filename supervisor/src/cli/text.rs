@@ -1,0 +1,182 @@
+//! What people read: tables and sentences. Nothing here is parsed by programs.
+
+use bstr::ByteSlice;
+
+use crate::api::types::{AccountView, RunStatus, ViolationView};
+use crate::clock;
+
+/// Makes text safe for a terminal: control characters are escaped.
+pub fn safe(text: &str) -> String {
+    text.as_bytes().escape_bytes().to_string().replace("\\n", " ")
+}
+
+/// Lays rows out in columns.
+pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let mut widths: Vec<usize> = head.iter().map(|h| h.chars().count()).collect();
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |cells: &mut dyn Iterator<Item = String>| {
+        let padded: Vec<String> =
+            cells.zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        format!("{}\n", padded.join("  ").trim_end())
+    };
+    let mut out = line(&mut head.iter().map(|h| (*h).to_owned()));
+    for row in rows {
+        out.push_str(&line(&mut row.iter().cloned()));
+    }
+    out
+}
+
+/// All runs.
+pub fn runs(rows: &[RunStatus]) -> String {
+    let head = ["RUN", "NAME", "STATE", "OUTCOME", "PROFILE", "PROGRAM", "TIME", "HELD", "WORKSPACE"];
+    let cells: Vec<Vec<String>> = rows.iter().map(run_cells).collect();
+    table(&head, &cells)
+}
+
+fn run_cells(run: &RunStatus) -> Vec<String> {
+    let dash = || "-".to_owned();
+    let state = match &run.stuck {
+        Some(_) => format!("{} (stuck)", run.state),
+        None => run.state.clone(),
+    };
+    vec![
+        run.run.to_string(),
+        run.name.clone().unwrap_or_else(dash),
+        state,
+        outcome(run),
+        profile(run),
+        safe(&run.program),
+        run.running_ms.map_or_else(dash, clock::human_ms),
+        if run.budget.usd_held == "0" { dash() } else { format!("${}", run.budget.usd_held) },
+        match run.changed {
+            0 => run.workspace.clone(),
+            n => format!("{} ({n} changed)", run.workspace),
+        },
+    ]
+}
+
+fn profile(run: &RunStatus) -> String {
+    if run.enforced { run.profile.clone() } else { format!("{} UNSANDBOXED", run.profile) }
+}
+
+fn outcome(run: &RunStatus) -> String {
+    let Some(outcome) = &run.outcome else { return "-".to_owned() };
+    match run.exit.as_ref().map(|e| (e.status, e.signal)) {
+        Some((Some(status), _)) => format!("{outcome} {status}"),
+        Some((_, Some(signal))) => format!("{outcome} signal {signal}"),
+        _ => outcome.clone(),
+    }
+}
+
+/// One run in detail.
+pub fn run(run: &RunStatus) -> String {
+    let mut lines = vec![
+        ("run", run.run.to_string()),
+        ("name", run.name.clone().unwrap_or_default()),
+        ("state", run.state.clone()),
+        ("outcome", if run.outcome.is_some() { outcome(run) } else { String::new() }),
+        ("cause", run.cause.as_ref().map_or_else(String::new, |c| format!("{}: {}", c.code, safe(&c.cause)))),
+        ("profile", profile(run)),
+        ("program", safe(&run.program)),
+        ("requested", clock::rfc3339(run.requested_ms)),
+        ("time", run.running_ms.map_or_else(String::new, clock::human_ms)),
+        ("budget", budget(run)),
+        ("workspace", run.workspace.clone()),
+        ("changed", if run.changed > 0 { format!("{} files", run.changed) } else { String::new() }),
+        ("stuck", run.stuck.as_ref().map_or_else(String::new, |c| format!("{}: {}", c.code, safe(&c.cause)))),
+        ("leftovers", run.leftovers.join(", ")),
+        ("events", format!("{}..{}", run.seq.0, run.seq.1)),
+    ];
+    for (code, count) in &run.denials {
+        lines.push(("refused", format!("{code} x{count}")));
+    }
+    if let Some(digest) = &run.receipt {
+        lines.push(("receipt", digest.to_string()));
+    }
+    let shown = lines.iter().filter(|(_, value)| !value.is_empty());
+    shown.map(|(name, value)| format!("{name:>10}  {value}\n")).collect()
+}
+
+fn budget(run: &RunStatus) -> String {
+    let money = &run.budget;
+    let quality = match money.quality.as_deref() {
+        Some("none") => " (none reported)".to_owned(),
+        Some(other) => format!(" ({other})"),
+        None => String::new(),
+    };
+    format!(
+        "held ${}, reported ${}, unknown ${}{quality}",
+        money.usd_held, money.usd_reported, money.usd_unknown
+    )
+}
+
+/// Budget accounts.
+pub fn accounts(rows: &[AccountView]) -> String {
+    let head = ["ACCOUNT", "LIMIT", "SPENT", "HELD", "AVAILABLE", "PER", "PERIOD"];
+    let cells: Vec<Vec<String>> = rows
+        .iter()
+        .map(|a| {
+            vec![
+                a.name.clone(),
+                format!("${}", a.usd_limit),
+                format!("${}", a.usd_spent),
+                format!("${}", a.usd_held),
+                format!("${}", a.usd_available),
+                format!("{:?}", a.per).to_lowercase(),
+                a.period.clone(),
+            ]
+        })
+        .collect();
+    table(&head, &cells)
+}
+
+/// Violations.
+pub fn violations(rows: &[ViolationView]) -> String {
+    let head = ["SEQ", "RUN", "CODE", "DECISION", "COUNT", "DETAIL"];
+    let cells: Vec<Vec<String>> = rows
+        .iter()
+        .map(|v| {
+            vec![
+                v.seq.to_string(),
+                v.run.to_string(),
+                v.code.clone(),
+                v.decision.clone(),
+                v.count.to_string(),
+                safe(&v.detail),
+            ]
+        })
+        .collect();
+    table(&head, &cells)
+}
+
+/// What to do next after a foreground run.
+pub fn next_steps(run: &RunStatus) -> Option<String> {
+    (run.workspace == "sealed").then(|| {
+        let files = if run.changed == 1 { "file" } else { "files" };
+        format!(
+            "{} {files} changed: atenea-sup diff {id} | export {id} | discard {id}",
+            run.changed,
+            id = run.run
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_aligns_columns_and_ends_lines_clean() {
+        let rows = [vec!["a".to_owned(), "long cell".to_owned()], vec!["bb".to_owned(), String::new()]];
+        assert_eq!(table(&["X", "Y"], &rows), "X   Y\na   long cell\nbb\n");
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_is_escaped() {
+        assert!(!safe("a\x1b]0;evil\x07").contains('\x1b'));
+    }
+}

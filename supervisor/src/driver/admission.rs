@@ -1,0 +1,183 @@
+//! A request on its way to the state machine: parsed, checked against the configuration and the
+//! host, kept on disk, then decided.
+
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use atenea_core::event::{BudgetAsk, Owner, RunSpec};
+use atenea_core::input::Command;
+use atenea_core::manifest::{Checked, Sealed, check, is_within, parse_json};
+use atenea_core::{Code, Digest, IdempotencyKey, Profile, Refusal, RunId, RunName};
+
+use super::live::Live;
+use crate::api::types::{NewRun, RunAccepted};
+use crate::api::{App, Peer};
+use crate::files;
+
+/// Handles `POST /v1/runs`.
+///
+/// # Errors
+/// Whatever makes the request no run at all: nothing is recorded then and nothing is left behind.
+/// What the host or the budget refuses becomes a run that is refused, with its receipt.
+pub async fn request(
+    app: &App,
+    peer: Peer,
+    new: NewRun,
+    key: Option<IdempotencyKey>,
+) -> Result<RunAccepted, Refusal> {
+    let request = Digest::of(
+        atenea_core::digest::canonical_json(
+            &serde_json::to_value(&new).map_err(|e| Refusal::new(Code::ApiBadRequest, e.to_string()))?,
+        )
+        .as_bytes(),
+    );
+    let manifest = parse_json(&new.manifest.to_string())?;
+    let checked = check(&manifest, &app.config.ceilings())?;
+    let name = new.name.as_deref().map(RunName::parse).transpose()?;
+    check_workspace(app, &checked)?;
+    check_mounts(&checked)?;
+    if checked.profile() == Profile::TrustedHost && new.tty.is_some() {
+        return Err(Refusal::new(Code::ManifestUnsupportedFeature, "a trusted-host run has no terminal of its own")
+            .with_help("leave --tty out"));
+    }
+    let host = host_refusal(app, &checked);
+    let run = RunId::from_random(getrandom::u64().map_err(|e| {
+        Refusal::new(Code::ProcessBusy, format!("no random bytes: {e}"))
+    })?);
+    let generation = app.handle.read(|state| state.generation).await;
+    let reservation = checked.hold().map(|_| run.to_string());
+    let sealed = Sealed::new(&checked, run.clone(), None, generation, reservation);
+    let spec = spec(&checked, &sealed, peer, &new, name, key, request);
+    keep(app, &run, &sealed)?;
+    let mut live = Live::new(sealed, spec.limits.output_bytes, new.foreground);
+    live.tty = new.tty;
+    live.term = new.term;
+    app.host.begin(run.clone(), Arc::new(live));
+    let command = Command::Request { run: run.clone(), spec: Box::new(spec), refusal: host };
+    match app.handle.command(command).await {
+        Ok(reply) => match reply.existing {
+            None => Ok(RunAccepted { run, existing: false }),
+            Some(existing) => {
+                forget(app, &run);
+                Ok(RunAccepted { run: existing, existing: true })
+            }
+        },
+        Err(refusal) => {
+            forget(app, &run);
+            Err(refusal)
+        }
+    }
+}
+
+fn spec(
+    checked: &Checked,
+    sealed: &Sealed,
+    peer: Peer,
+    new: &NewRun,
+    name: Option<RunName>,
+    idempotency: Option<IdempotencyKey>,
+    request: Digest,
+) -> RunSpec {
+    RunSpec {
+        name,
+        profile: checked.profile(),
+        manifest: checked.digest(),
+        sealed: sealed.digest(),
+        program: checked.program().chars().take(64).collect(),
+        owner: Owner { uid: peer.uid, gid: peer.gid },
+        budget: checked
+            .hold()
+            .map(|(account, amount)| BudgetAsk { account: account.clone(), amount: *amount }),
+        priced: checked.is_priced(),
+        limits: checked.limits().clone(),
+        tty: new.tty.is_some(),
+        foreground: new.foreground,
+        idempotency,
+        request,
+        writable_workspace: checked.profile() == Profile::WorkspaceWrite,
+    }
+}
+
+/// What the worker would refuse a moment later is refused before anything is made.
+fn check_workspace(app: &App, checked: &Checked) -> Result<(), Refusal> {
+    let path = Path::new(&checked.manifest().workspace.path);
+    let shown = path.display();
+    let meta = std::fs::metadata(path).map_err(|e| files::io_refusal(path, &e))?;
+    if !meta.is_dir() {
+        let cause = format!("the workspace {shown} is no directory");
+        return Err(Refusal::new(Code::FsBadWorkspace, cause));
+    }
+    let real = std::fs::canonicalize(path).map_err(|e| files::io_refusal(path, &e))?;
+    if real == Path::new("/") {
+        return Err(Refusal::new(Code::FsBadWorkspace, "the workspace is /"));
+    }
+    let state = std::fs::canonicalize(app.dirs.root()).unwrap_or_else(|_| app.dirs.root().into());
+    let contains = |outer: &Path, inner: &Path| match (outer.to_str(), inner.to_str()) {
+        (Some(outer), Some(inner)) => is_within(inner, outer),
+        _ => inner.starts_with(outer),
+    };
+    if contains(&real, &state) || contains(&state, &real) {
+        let cause = format!("the workspace is {shown}, the state directory {}", state.display());
+        return Err(Refusal::new(Code::FsStateInWorkspace, cause));
+    }
+    Ok(())
+}
+
+fn check_mounts(checked: &Checked) -> Result<(), Refusal> {
+    for mount in &checked.manifest().mounts {
+        let path = Path::new(&mount.source);
+        std::fs::metadata(path).map_err(|e| files::io_refusal(path, &e))?;
+    }
+    Ok(())
+}
+
+/// What this host or its configuration cannot do (S2): the run is recorded and refused.
+fn host_refusal(app: &App, checked: &Checked) -> Option<Refusal> {
+    let sandbox = &app.config.sandbox;
+    if checked.profile() == Profile::TrustedHost {
+        let cause = "profile trusted-host was asked for";
+        let off = !sandbox.allow_trusted_host;
+        return off.then(|| Refusal::new(Code::HostTrustedHostOff, cause));
+    }
+    if sandbox.mode == crate::config::Mode::Off {
+        let cause = format!("profile {} needs the sandbox", checked.profile());
+        return Some(Refusal::new(Code::HostSandboxOff, cause));
+    }
+    app.host.inner().support.enforceable().err()
+}
+
+/// Keeps the sealed manifest in the run's directory before the run is recorded: a recorded run
+/// always has it. It holds arguments and variables, so it is for its owner only.
+fn keep(app: &App, run: &RunId, sealed: &Sealed) -> Result<(), Refusal> {
+    let dir = app.dirs.run(run);
+    // Searchable, so that the owner of a repository can be given the sealed result to read; what is
+    // in it is for its owner only.
+    std::fs::DirBuilder::new()
+        .mode(0o711)
+        .create(&dir)
+        .map_err(|e| files::io_refusal(&dir, &e))?;
+    let path = app.dirs.manifest(run);
+    let text = serde_json::to_vec(sealed).map_err(|e| Refusal::new(Code::FsIo, e.to_string()))?;
+    write_private(&path, &text).inspect_err(|_| forget(app, run))
+}
+
+/// Not synced: after a crash of the machine the run ends aborted or lost and needs it no more.
+fn write_private(path: &Path, text: &[u8]) -> Result<(), Refusal> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(|e| files::io_refusal(path, &e))?;
+    file.write_all(text).map_err(|e| files::io_refusal(path, &e))
+}
+
+/// Removes what was kept for a request that became no run.
+fn forget(app: &App, run: &RunId) {
+    app.host.inner().live.remove(run);
+    let _ = std::fs::remove_file(app.dirs.manifest(run));
+    let _ = std::fs::remove_dir(app.dirs.run(run));
+}

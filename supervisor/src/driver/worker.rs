@@ -1,0 +1,92 @@
+//! The workspace worker as a process: started with the right uid, asked once, then gone.
+//!
+//! A run's paths are opened and refs written by a process that has only the rights of the user they
+//! belong to (S6). The worker dies with the supervisor.
+
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+
+use atenea_core::{Code, Refusal};
+use atenea_workspace::Progress;
+use atenea_workspace::worker::{Answer, Request, Response};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::Command;
+
+/// Whose rights a worker has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct As {
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+}
+
+/// The longest line a worker sends, bytes: a diff is bounded well below it.
+const LINE_BYTES_MAX: usize = 64 << 20;
+
+/// Asks a worker of its own. Dropping the future kills the worker.
+///
+/// # Errors
+/// The worker's refusal, or `fs.io` when it could not be started or broke off.
+pub async fn ask(
+    who: Option<As>,
+    request: &Request,
+    mut progress: impl FnMut(Progress),
+) -> Result<Answer, Refusal> {
+    let broke = |why: String| Refusal::new(Code::FsIo, format!("the workspace worker: {why}"));
+    let mut command = std::process::Command::new("/proc/self/exe");
+    command.arg0("atenea-sup").arg("__workspace").env_clear();
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    if let Some(who) = who {
+        // The standard library drops supplementary groups when it sets a uid as root.
+        command.gid(who.gid).uid(who.uid);
+    }
+    // Started from a thread of the runtime, which lives as long as the supervisor: the worker asks
+    // to be killed when its parent thread ends.
+    let mut child = Command::from(command)
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|e| broke(format!("not started: {e}")))?;
+    let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+        return Err(broke("has no pipes".to_owned()));
+    };
+    let mut line = serde_json::to_vec(request).map_err(|e| broke(e.to_string()))?;
+    line.push(b'\n');
+    stdin.write_all(&line).await.map_err(|e| broke(e.to_string()))?;
+    let mut answers = BufReader::new(stdout);
+    let result = loop {
+        let mut text = Vec::new();
+        let read = answers.read_until(b'\n', &mut text).await.map_err(|e| broke(e.to_string()))?;
+        if read == 0 || text.len() > LINE_BYTES_MAX {
+            break Err(broke("ended without an answer".to_owned()));
+        }
+        match serde_json::from_slice(&text) {
+            Ok(Response::Progress(now)) => progress(now),
+            Ok(Response::Done(answer)) => break Ok(answer),
+            Ok(Response::Refused(refusal)) => break Err(refusal),
+            Err(error) => break Err(broke(format!("said something unreadable: {error}"))),
+        }
+    };
+    drop(stdin);
+    let _ = child.wait().await;
+    result
+}
+
+/// The worker's whole program. It dies with the supervisor: nothing may write to a workspace whose
+/// run another supervisor is cleaning up.
+pub fn main() -> ! {
+    let armed =
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+    // The parent may have died before that: then nobody holds the other end of our input.
+    let mut input = [rustix::event::PollFd::from_borrowed_fd(
+        rustix::stdio::stdin(),
+        rustix::event::PollFlags::IN,
+    )];
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let polled = rustix::event::poll(&mut input, Some(&now));
+    let [input] = input;
+    if armed.is_err() || polled.is_err() || input.revents().contains(rustix::event::PollFlags::HUP) {
+        std::process::exit(1);
+    }
+    atenea_workspace::worker::main()
+}

@@ -1,0 +1,384 @@
+//! Effects on workspaces: prepare, seal, export, discard, remove. All file work is done by workers;
+//! deletion is the reaper's.
+
+use std::sync::Arc;
+
+use atenea_core::event::{ExportTarget, Owner};
+use atenea_core::input::Observation;
+use atenea_core::manifest::Manifest;
+use atenea_core::run::Run;
+use atenea_core::{Code, Profile, Refusal, RunId};
+use atenea_workspace::worker::{Answer, Request};
+use atenea_workspace::{
+    Base, CloneOptions, Filter, Identity, RawPath, SealOptions, Sealed, SnapshotOptions, Source,
+};
+use serde::{Deserialize, Serialize};
+
+use super::host::Inner;
+use super::live::Live;
+use super::worker::{self, As};
+use crate::api::types::{DiffView, Progress};
+use crate::files;
+
+/// Largest diff that is shown, bytes.
+const DIFF_BYTES_MAX: u64 = 16 << 20;
+/// Progress is shown when a step takes longer than this.
+const PROGRESS_AFTER: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// What the workspace step found out: later steps and recovery need it. Kept in the run's directory.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Prepared {
+    /// The repository or directory.
+    pub source: Source,
+    /// Directory on the host that the agent sees.
+    pub path: RawPath,
+    /// Who the agent commits as, and an export is made by.
+    pub identity: Identity,
+    /// The sealed result, once there is one.
+    pub sealed: Option<Sealed>,
+}
+
+impl Prepared {
+    fn load(inner: &Inner, run: &RunId) -> Result<Self, Refusal> {
+        let path = inner.dirs.prepared(run);
+        let text = std::fs::read(&path).map_err(|e| files::io_refusal(&path, &e))?;
+        serde_json::from_slice(&text)
+            .map_err(|e| Refusal::new(Code::FsIo, format!("{}: {e}", path.display())))
+    }
+
+    fn store(&self, inner: &Inner, run: &RunId) -> Result<(), Refusal> {
+        let text =
+            serde_json::to_vec(self).map_err(|e| Refusal::new(Code::FsIo, e.to_string()))?;
+        files::replace(&inner.dirs.prepared(run), &text)
+    }
+}
+
+/// The directory that the agent sees.
+///
+/// # Errors
+/// When the step has not run.
+pub fn prepared_path(inner: &Inner, run: &RunId) -> Result<RawPath, Refusal> {
+    Ok(Prepared::load(inner, run)?.path)
+}
+
+/// Snapshot or private clone.
+pub(super) async fn prepare(inner: &Arc<Inner>, run: &RunId) -> Result<Observation, Refusal> {
+    let live = inner.live(run)?;
+    let record = inner.run(run).await?;
+    tokio::select! {
+        done = prepare_all(inner, &record, &live) => done,
+        () = live.aborted() => {
+            Err(Refusal::new(Code::RecoveryAborted, "the workspace was not finished: the run was ended"))
+        }
+    }
+}
+
+async fn prepare_all(inner: &Inner, run: &Run, live: &Live) -> Result<Observation, Refusal> {
+    let manifest = live.sealed.manifest();
+    let who = rights(run.spec.owner);
+    let start = RawPath(manifest.workspace.path.clone().into_bytes());
+    let state_dir = Some(inner.dirs.root().into());
+    let inspect = Request::Inspect { path: start, state_dir };
+    let source = match worker::ask(who, &inspect, |_| {}).await? {
+        Answer::Source(source) => source,
+        other => return Err(unexpected(&other)),
+    };
+    let home = home_of(run.spec.owner);
+    let ask = Request::Identity { source: source.clone(), home };
+    let identity = match worker::ask(who, &ask, |_| {}).await? {
+        Answer::Identity(identity) => identity,
+        other => return Err(unexpected(&other)),
+    };
+    let (path, base_tree, base_commit) = match run.spec.profile {
+        Profile::WorkspaceWrite => clone(inner, run, live, &source, &identity).await?,
+        _ => snapshot(inner, live, &source, &identity, who).await?,
+    };
+    Prepared { source, path, identity, sealed: None }.store(inner, &run.id)?;
+    Ok(Observation::WorkspaceReady { run: run.id.clone(), base_tree, base_commit })
+}
+
+type Made = (RawPath, Option<String>, Option<String>);
+
+async fn snapshot(
+    inner: &Inner,
+    live: &Live,
+    source: &Source,
+    identity: &Identity,
+    who: Option<As>,
+) -> Result<Made, Refusal> {
+    let manifest = live.sealed.manifest();
+    let options = SnapshotOptions {
+        filter: filter(manifest),
+        excludes: identity.excludes.clone(),
+        ..SnapshotOptions::default()
+    };
+    let cache = inner.dirs.cache().as_path().into();
+    let request = Request::Snapshot { source: source.clone(), cache, options };
+    match worker::ask(who, &request, shown(live)).await? {
+        Answer::Snapshot(made) => Ok((made.path, Some(made.tree), source.head.clone())),
+        other => Err(unexpected(&other)),
+    }
+}
+
+async fn clone(
+    inner: &Inner,
+    run: &Run,
+    live: &Live,
+    source: &Source,
+    identity: &Identity,
+) -> Result<Made, Refusal> {
+    let manifest = live.sealed.manifest();
+    let dest = inner.dirs.workspace(&run.id);
+    let base = match manifest.workspace.base.as_deref() {
+        None | Some("working-tree") => Base::WorkingTree,
+        Some("HEAD") => Base::Head,
+        Some(commit) => Base::Commit(commit.to_owned()),
+    };
+    let own = rustix::process::geteuid().as_raw();
+    let options = CloneOptions {
+        base,
+        filter: filter(manifest),
+        identity: identity.clone(),
+        owner: run.run_uid.filter(|uid| *uid != own).map(|uid| (uid, uid)),
+        ..CloneOptions::default()
+    };
+    let request = Request::Clone {
+        source: source.clone(),
+        dest: dest.as_path().into(),
+        store: inner.dirs.base(&run.id).as_path().into(),
+        cache: inner.dirs.cache().as_path().into(),
+        options,
+    };
+    match worker::ask(None, &request, shown(live)).await? {
+        Answer::Clone(made) => Ok((dest.as_path().into(), Some(made.base_tree), made.base_commit)),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn filter(manifest: &Manifest) -> Filter {
+    let workspace = &manifest.workspace;
+    let all = || vec!["**".to_owned()];
+    Filter {
+        files: workspace.files.clone().unwrap_or_else(all),
+        include_ignored: workspace.include_ignored.clone(),
+    }
+}
+
+/// Publishes progress once the step has taken a second.
+fn shown(live: &Live) -> impl FnMut(atenea_workspace::Progress) + use<> {
+    let began = crate::clock::now().boot_ms;
+    let progress = live.progress.clone();
+    let after = u64::try_from(PROGRESS_AFTER.as_millis()).unwrap_or(u64::MAX);
+    move |now| {
+        if crate::clock::now().boot_ms.saturating_sub(began) >= after {
+            let total = (now.total > 0).then_some(now.total);
+            progress.send_replace(Some(Progress { files: now.done, total, bytes: now.bytes }));
+        }
+    }
+}
+
+/// S6: a worker has the rights of the run's owner.
+fn rights(owner: Owner) -> Option<As> {
+    let own = rustix::process::geteuid().as_raw();
+    (owner.uid != own).then_some(As { uid: owner.uid, gid: owner.gid })
+}
+
+fn home_of(owner: Owner) -> Option<RawPath> {
+    let user = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(owner.uid)).ok()??;
+    Some(user.dir.as_path().into())
+}
+
+fn unexpected(answer: &Answer) -> Refusal {
+    let text: String = format!("{answer:?}").chars().take(80).collect();
+    Refusal::new(Code::FsIo, format!("the workspace worker answered something else: {text}"))
+}
+
+/// Seals what the agent left. Without changes that count, nothing is left to miss.
+pub(super) async fn seal(inner: &Arc<Inner>, run: &RunId) -> Result<Observation, Refusal> {
+    let mut prepared = Prepared::load(inner, run)?;
+    let request = Request::Seal {
+        ws: inner.dirs.workspace(run).as_path().into(),
+        store: inner.dirs.base(run).as_path().into(),
+        options: SealOptions::default(),
+    };
+    let sealed = match worker::ask(None, &request, |_| {}).await? {
+        Answer::Sealed(sealed) => sealed,
+        other => return Err(unexpected(&other)),
+    };
+    let c = sealed.changes;
+    let changed = c.added + c.modified + c.deleted + c.ignored + sealed.refused_total;
+    let result_tree = Some(sealed.result_tree.clone());
+    prepared.sealed = Some(sealed);
+    prepared.store(inner, run)?;
+    let changed = if changed == 0 && !unchanged(inner, run).await? { 1 } else { changed };
+    Ok(Observation::WorkspaceSealed { run: run.clone(), result_tree, changed })
+}
+
+/// C4: commits, branches and whatever else the tree does not show count as work too.
+async fn unchanged(inner: &Inner, run: &RunId) -> Result<bool, Refusal> {
+    let request = Request::IsUnchanged {
+        ws: inner.dirs.workspace(run).as_path().into(),
+        store: inner.dirs.base(run).as_path().into(),
+    };
+    match worker::ask(None, &request, |_| {}).await? {
+        Answer::Unchanged(unchanged) => Ok(unchanged),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn sealed(prepared: &Prepared, run: &RunId) -> Result<Sealed, Refusal> {
+    let missing = || Refusal::new(Code::ExportNothing, format!("run {run} has nothing sealed"));
+    prepared.sealed.clone().ok_or_else(missing)
+}
+
+/// What the run changed, for a reviewer.
+pub(super) async fn diff(inner: &Inner, run: &Run) -> Result<DiffView, Refusal> {
+    let prepared = Prepared::load(inner, &run.id)?;
+    let sealed = sealed(&prepared, &run.id)?;
+    let store: RawPath = inner.dirs.base(&run.id).as_path().into();
+    let ask = Request::Diff { store: store.clone(), sealed: sealed.clone(), max: DIFF_BYTES_MAX };
+    let text = match worker::ask(None, &ask, |_| {}).await? {
+        Answer::Diff(text) => text,
+        other => return Err(unexpected(&other)),
+    };
+    let files = match worker::ask(None, &Request::DiffJson { store, sealed }, |_| {}).await? {
+        Answer::DiffFiles(files) => files,
+        other => return Err(unexpected(&other)),
+    };
+    let mut shown = text.text;
+    if text.truncated {
+        shown.push_str("\n(the rest is left out; export to a ref to see all)\n");
+    }
+    let files = files.iter().filter_map(|f| serde_json::to_value(f).ok()).collect();
+    Ok(DiffView { text: shown, files })
+}
+
+/// Refuses a ref that cannot be made before the intent is journalled.
+pub(super) async fn check_ref(inner: &Inner, run: &RunId, name: &str) -> Result<(), Refusal> {
+    let record = inner.run(run).await?;
+    if !record.spec.writable_workspace || record.phase != atenea_core::Phase::Ended {
+        return Ok(());
+    }
+    let Ok(prepared) = Prepared::load(inner, run) else { return Ok(()) };
+    if !prepared.source.is_repository() {
+        let cause = format!("{} is no repository", prepared.source.root.shown());
+        return Err(Refusal::new(Code::ExportNotRepository, cause));
+    }
+    let request =
+        Request::ReadRef { repository: prepared.source, name: RawPath(name.as_bytes().to_vec()) };
+    match worker::ask(rights(record.spec.owner), &request, |_| {}).await? {
+        Answer::Ref(None) => Ok(()),
+        Answer::Ref(Some(value)) => {
+            Err(Refusal::new(Code::ExportRefExists, format!("{name} exists already at {value}")))
+        }
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// Writes the accepted changes. Repeating it after a crash makes the same commit (R3).
+pub(super) async fn export(
+    inner: &Arc<Inner>,
+    run: &RunId,
+    target: ExportTarget,
+    at_wall_ms: u64,
+) -> Vec<Observation> {
+    let done = match target {
+        ExportTarget::Ref(name) => export_ref(inner, run, &name, at_wall_ms).await.map(Some),
+        ExportTarget::Patch => export_patch(inner, run).await.map(|()| None),
+    };
+    match done {
+        Ok(commit) => vec![Observation::Exported { run: run.clone(), commit }],
+        Err(refusal) => {
+            inner.failures().insert(run.clone(), refusal.clone());
+            vec![Observation::ExportFailed { run: run.clone(), refusal }]
+        }
+    }
+}
+
+async fn export_ref(
+    inner: &Inner,
+    run: &RunId,
+    name: &str,
+    at_wall_ms: u64,
+) -> Result<String, Refusal> {
+    let prepared = Prepared::load(inner, run)?;
+    let sealed = sealed(&prepared, run)?;
+    sealed.exportable(false)?;
+    let record = inner.run(run).await?;
+    let who = writer_of(&prepared.source);
+    if let Some(who) = who {
+        share_store(inner, run, who).await?;
+    }
+    let title = record.spec.name.as_ref().map_or_else(|| run.to_string(), ToString::to_string);
+    let text = format!("{}: changes of run {title}\n\nAtenea-Run: {run}\n", record.spec.program);
+    let request = Request::ExportRef {
+        store: inner.dirs.base(run).as_path().into(),
+        sealed,
+        repository: prepared.source,
+        name: RawPath(name.as_bytes().to_vec()),
+        expected: None,
+        message: atenea_workspace::export::Message { text, seconds: at_wall_ms / 1_000 },
+        identity: prepared.identity,
+    };
+    match worker::ask(who, &request, |_| {}).await? {
+        Answer::Exported(exported) => Ok(exported.commit),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// S6: refs are written with the rights of the repository's owner, so that nothing in it ends up
+/// belonging to somebody else.
+fn writer_of(source: &Source) -> Option<As> {
+    let own = rustix::process::geteuid().as_raw();
+    let user = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(source.owner)).ok().flatten();
+    let gid = user.map_or(source.owner, |user| user.gid.as_raw());
+    (own == 0 && source.owner != 0).then_some(As { uid: source.owner, gid })
+}
+
+/// Lets the repository's owner read the store of the sealed result.
+async fn share_store(inner: &Inner, run: &RunId, who: As) -> Result<(), Refusal> {
+    let dir = inner.dirs.base(run).as_path().into();
+    let request = Request::GiveTo { dir, uid: who.uid, gid: who.gid, from: None };
+    match worker::ask(None, &request, |_| {}).await? {
+        Answer::HandedOver(_) => Ok(()),
+        other => Err(unexpected(&other)),
+    }
+}
+
+async fn export_patch(inner: &Inner, run: &RunId) -> Result<(), Refusal> {
+    let prepared = Prepared::load(inner, run)?;
+    let sealed = sealed(&prepared, run)?;
+    sealed.exportable(true)?;
+    let file = inner.dirs.patch(run);
+    // A repeated export after a crash writes it anew.
+    match std::fs::remove_file(&file) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(files::io_refusal(&file, &error));
+        }
+        _ => {}
+    }
+    let store = inner.dirs.base(run).as_path().into();
+    let request = Request::ExportPatch { store, sealed, file: file.as_path().into() };
+    match worker::ask(None, &request, |_| {}).await? {
+        Answer::Patch(_) => Ok(()),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// Deletes a workspace that a person gave up, or in which nothing was written.
+pub(super) async fn discard(inner: &Arc<Inner>, run: &RunId) -> Vec<Observation> {
+    match super::cleanup::remove_workspace(inner, run).await {
+        Ok(()) => vec![Observation::Discarded { run: run.clone() }],
+        Err(refusal) => {
+            // The intent is journalled: the next start tries again.
+            tracing::error!("workspace of {run}: {refusal}");
+            Vec::new()
+        }
+    }
+}
+
+/// Removes a workspace that no agent ever saw.
+pub(super) async fn remove_unseen(inner: &Arc<Inner>, run: &RunId) -> Result<Observation, Refusal> {
+    super::cleanup::remove_workspace(inner, run).await?;
+    Ok(Observation::WorkspaceRemoved { run: run.clone() })
+}

@@ -1,0 +1,16 @@
+//! The supervisor of untrusted agent runs: driver, configuration, control API, command line,
+//! receipts. Policy is decided by `atenea-core`; this crate carries it out.
+#![forbid(unsafe_code)]
+
+pub mod api;
+pub mod cli;
+pub mod clock;
+pub mod config;
+pub mod driver;
+pub mod exit;
+pub mod files;
+pub mod journal_view;
+pub mod layout;
+pub mod receipt;
+pub mod server;
+pub mod watched;

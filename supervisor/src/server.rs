@@ -1,0 +1,161 @@
+//! The supervisor process: start in the order of recovery, serve, stop in order.
+//!
+//! Start: helper (before any thread exists) → lock and journal → fold → scan of what is there →
+//! `SupervisorStarted` → kill and reap → finish cleanups → listen. Nothing is admitted before.
+
+mod life;
+mod privilege;
+mod recovery;
+mod ready;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use atenea_core::{Code, Refusal, State};
+use atenea_journal::{Holder, Journal, Options};
+use atenea_launcher::client::Helper;
+
+use crate::cli::args::Global;
+use crate::config::{self, Config};
+use crate::driver::record;
+use crate::layout::StateDir;
+use crate::{clock, files};
+
+use ready::Ready;
+
+/// Where the launcher helper finds its socket.
+pub const LAUNCHER_FD: i32 = atenea_launcher::client::HELPER_FD;
+
+/// Everything that is opened before the runtime starts.
+struct Opened {
+    config: Config,
+    dirs: StateDir,
+    socket: PathBuf,
+    helper: Helper,
+    journal: Journal,
+    state: State,
+    instance: String,
+}
+
+/// Runs the supervisor. `ready_fd` is told `ready`, or the refusal as JSON.
+pub fn main(global: &Global, ready_fd: i32) -> ExitCode {
+    let ready = Ready::take(ready_fd);
+    init_log(global);
+    let opened = match open(global) {
+        Ok(opened) => opened,
+        Err(refusal) => {
+            tracing::error!("{refusal}");
+            ready.refused(&refusal);
+            return ExitCode::from(crate::exit::REFUSED);
+        }
+    };
+    // Two threads: one may wait for the disk while the other serves.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let refusal = Refusal::new(Code::HostNoSupervisor, error.to_string());
+            ready.refused(&refusal);
+            return ExitCode::from(crate::exit::REFUSED);
+        }
+    };
+    let status = runtime.block_on(life::live(opened, ready));
+    runtime.shutdown_timeout(std::time::Duration::from_secs(2));
+    ExitCode::from(status)
+}
+
+fn init_log(global: &Global) {
+    let level = match global.verbose {
+        0 => "info",
+        1 => "debug",
+        _ => "trace",
+    };
+    let filter = tracing_subscriber::EnvFilter::new(format!("warn,atenea_sup={level}"));
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        .with_writer(std::io::stderr);
+    // A second initialisation is impossible: this is the only one.
+    drop(log.try_init());
+}
+
+/// Opens everything in order. What fails here leaves nothing behind.
+fn open(global: &Global) -> Result<Opened, Refusal> {
+    let _ = rustix::process::setsid();
+    // Directories get their modes from us; files are created with explicit ones.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    let config = config::load(global.config.as_deref())?;
+    let root = config::ensure_state_dir(&config::state_dir(global.state_dir.as_deref())?)?;
+    let socket = match &global.socket {
+        Some(path) => path.clone(),
+        None => config::socket_path(&root)?,
+    };
+    let dirs = StateDir::new(root);
+    // First of all: it must be forked before any thread exists.
+    let own = std::env::current_exe()
+        .map_err(|e| Refusal::new(Code::HostNoSupervisor, format!("own path: {e}")))?;
+    let helper = Helper::start(&own)?;
+    privilege::drop_unneeded()?;
+    // J4: the lock comes before every other side effect in the state directory.
+    let holder = Holder::this_process("atenea-sup", clock::now().wall_ms);
+    let opened = Journal::open(&dirs.journal(), options(&config), holder)
+        .map_err(|e| record::refusal(&e))?;
+    let state = record::fold(&opened.journal)?;
+    make_dirs(&dirs)?;
+    let instance = instance(&dirs)?;
+    Ok(Opened { config, dirs, socket, helper, journal: opened.journal, state, instance })
+}
+
+/// How the journal is opened without a configuration.
+pub fn journal_options() -> Options {
+    options(&Config::default())
+}
+
+fn options(config: &Config) -> Options {
+    Options {
+        reserve_bytes: config.journal.reserve_bytes,
+        schema_supported: atenea_core::event::Event::SCHEMA,
+        ..Options::default()
+    }
+}
+
+fn make_dirs(dirs: &StateDir) -> Result<(), Refusal> {
+    use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+    // Searchable but not listable: the path of a run's own directory has to be walked by its uid.
+    for dir in [dirs.cache(), dirs.staging(), dirs.runs()] {
+        match std::fs::DirBuilder::new().mode(0o711).create(&dir) {
+            Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(files::io_refusal(&dir, &e));
+            }
+            _ => {}
+        }
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o711))
+            .map_err(|e| files::io_refusal(&dir, &e))?;
+    }
+    Ok(())
+}
+
+/// The id in the names of our control groups: the same for the life of the state directory, so that
+/// a restarted supervisor finds what its predecessor left, wherever that was started.
+fn instance(dirs: &StateDir) -> Result<String, Refusal> {
+    let path = dirs.instance();
+    match std::fs::read_to_string(&path) {
+        Ok(text) if is_instance(text.trim()) => return Ok(text.trim().to_owned()),
+        Ok(_) => {
+            let cause = format!("{} holds no instance id", path.display());
+            return Err(Refusal::new(Code::HostStateDir, cause)
+                .with_help("remove the file only when no process of a run is left"));
+        }
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+        Err(e) => return Err(files::io_refusal(&path, &e)),
+    }
+    let bits = getrandom::u64()
+        .map_err(|e| Refusal::new(Code::HostStateDir, format!("no random bytes: {e}")))?;
+    let id = format!("{bits:016x}");
+    files::replace(&path, id.as_bytes())?;
+    Ok(id)
+}
+
+fn is_instance(text: &str) -> bool {
+    text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
