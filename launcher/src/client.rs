@@ -152,8 +152,7 @@ impl Sender {
     pub fn encode(&mut self, request: Request, fds: Vec<OwnedFd>) -> io::Result<(u64, Outgoing)> {
         let id = self.next_id;
         self.next_id += 1;
-        let body =
-            rmp_serde::to_vec_named(&Numbered { id, request }).map_err(io::Error::other)?;
+        let body = rmp_serde::to_vec_named(&Numbered { id, request }).map_err(io::Error::other)?;
         Ok((id, Outgoing::new(body, fds)?))
     }
 

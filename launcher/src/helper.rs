@@ -65,6 +65,9 @@ enum Ready {
     Run(RunId, Source),
 }
 
+/// A descriptor to wait for; without a run it is the one of the signals.
+type Waiting<'a> = (Option<(&'a RunId, Source)>, BorrowedFd<'a>, PollFlags);
+
 impl Helper {
     fn new(socket_fd: RawFd) -> io::Result<Self> {
         let socket = sys::fd::inherited(socket_fd)?;
@@ -130,7 +133,7 @@ impl Helper {
         if !self.out.is_empty() {
             flags |= PollFlags::OUT;
         }
-        let mut sources: Vec<(Option<(&RunId, Source)>, BorrowedFd<'_>, PollFlags)> = Vec::new();
+        let mut sources: Vec<Waiting<'_>> = Vec::new();
         for (id, run) in &self.runs {
             for (source, fd, flags) in run.sources() {
                 sources.push((Some((id, source)), fd, flags));
@@ -238,7 +241,8 @@ fn is_gone(error: &io::Error) -> bool {
 
 fn blocked_signals() -> io::Result<SignalFd> {
     let mut mask = SigSet::empty();
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGPIPE]
+    for signal in
+        [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGPIPE]
     {
         mask.add(signal);
     }

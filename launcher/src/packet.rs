@@ -93,8 +93,7 @@ fn send_packet(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[OwnedFd]) -> rustix:
 /// # Errors
 /// When it cannot be made.
 pub(crate) fn sealed_memfd(name: &str, content: &[u8]) -> io::Result<OwnedFd> {
-    let fd =
-        rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let mut rest = content;
     while !rest.is_empty() {
         let written = rustix::io::write(&fd, rest)?;
@@ -184,12 +183,8 @@ pub(crate) fn receive_packet(
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-    let received = rustix::net::recvmsg(
-        socket,
-        &mut [IoSliceMut::new(&mut bytes)],
-        &mut control,
-        flags,
-    )?;
+    let received =
+        rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)?;
     let mut fds = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(received) = message {
@@ -229,9 +224,14 @@ mod tests {
 
     #[test]
     fn small_large_and_many_descriptors_arrive_whole() {
-        for (len, count) in
-            [(0, 0), (10, 3), (INLINE_BYTES_MAX, 0), (INLINE_BYTES_MAX + 1, 200), (5, 199), (5, 450)]
-        {
+        for (len, count) in [
+            (0, 0),
+            (10, 3),
+            (INLINE_BYTES_MAX, 0),
+            (INLINE_BYTES_MAX + 1, 200),
+            (5, 199),
+            (5, 450),
+        ] {
             let body: Vec<u8> = (0..=250).cycle().take(len).collect();
             let (got, fds) = pass(body.clone(), count);
             assert_eq!(got, body);

@@ -59,9 +59,9 @@ impl HostSupport {
         match self.features.iter().find(|feature| feature.required && feature.refusal.is_some()) {
             Some(Feature { refusal: Some(refusal), .. }) => Err(refusal.clone()),
             // A probe without its trial proves nothing.
-            _ if !self.features.iter().any(|f| f.name == TRIAL && f.refusal.is_none()) => Err(
-                Refusal::new(Code::HostBubblewrapUnusable, "no trial sandbox was launched"),
-            ),
+            _ if !self.features.iter().any(|f| f.name == TRIAL && f.refusal.is_none()) => {
+                Err(Refusal::new(Code::HostBubblewrapUnusable, "no trial sandbox was launched"))
+            }
             _ => Ok(Enforceable { _private: () }),
         }
     }

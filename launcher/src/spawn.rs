@@ -116,32 +116,48 @@ pub(crate) fn run(launch: Launch<'_>) -> ! {
 fn launch(mut launch: Launch<'_>) -> Result<Infallible, Failure> {
     // 1. Life, groups, namespaces.
     bind_life(launch.helper)?;
-    sys::process::unblock_signals()
-        .map_err(failed(Code::ProcessLaunchFailed, "signals", "unblock them"))?;
-    launch
-        .group
-        .enter_current()
-        .map_err(failed(Code::HostNoCgroup, "cgroup", "enter the run's groups"))?;
+    sys::process::unblock_signals().map_err(failed(
+        Code::ProcessLaunchFailed,
+        "signals",
+        "unblock them",
+    ))?;
+    launch.group.enter_current().map_err(failed(
+        Code::HostNoCgroup,
+        "cgroup",
+        "enter the run's groups",
+    ))?;
     net::own_namespaces(launch.plan.ids, launch.root)?;
     // 2. The tree.
     mounts::make_private()?;
     tree::make(launch.plan, launch.init, launch.staging)?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
     // bubblewrap looks for its working directory inside.
-    rustix::process::chdir("/")
-        .map_err(failed(Code::ProcessLaunchFailed, "directory", "go to /"))?;
+    rustix::process::chdir("/").map_err(failed(
+        Code::ProcessLaunchFailed,
+        "directory",
+        "go to /",
+    ))?;
     // 3. The network.
     net::loopback()?;
     let listeners = net::listeners(&launch.plan.listeners)?;
-    send(&launch.report, &Report::Listeners, listeners)
-        .map_err(failed(Code::ProcessLaunchFailed, "listeners", "pass them to the helper"))?;
+    send(&launch.report, &Report::Listeners, listeners).map_err(failed(
+        Code::ProcessLaunchFailed,
+        "listeners",
+        "pass them to the helper",
+    ))?;
     // 4. Identity and descriptors.
-    let args = args::memfd(launch.plan, launch.staging)
-        .map_err(failed(Code::ProcessLaunchFailed, "arguments", "write them to a memfd"))?;
+    let args = args::memfd(launch.plan, launch.staging).map_err(failed(
+        Code::ProcessLaunchFailed,
+        "arguments",
+        "write them to a memfd",
+    ))?;
     let argv = args::argv(&args);
     drop_identity(&launch)?;
-    place_descriptors(&mut launch, args)
-        .map_err(failed(Code::ProcessLaunchFailed, "descriptors", "put them in place"))?;
+    place_descriptors(&mut launch, args).map_err(failed(
+        Code::ProcessLaunchFailed,
+        "descriptors",
+        "put them in place",
+    ))?;
     // A change of identity clears the parent-death signal.
     bind_life(launch.helper)?;
     // 5. bubblewrap.
@@ -167,8 +183,11 @@ fn drop_identity(launch: &Launch<'_>) -> Result<(), Failure> {
     if !launch.root {
         return Ok(());
     }
-    set_identity(ids.outside_uid, ids.outside_gid, &[])
-        .map_err(failed(Code::ProcessLaunchFailed, "identity", "become the run's uid"))
+    set_identity(ids.outside_uid, ids.outside_gid, &[]).map_err(failed(
+        Code::ProcessLaunchFailed,
+        "identity",
+        "become the run's uid",
+    ))
 }
 
 /// Sets groups, gid and uid, all of each kind. This process has one thread.
@@ -212,17 +231,26 @@ pub(crate) fn send(socket: &OwnedFd, report: &Report, fds: Vec<OwnedFd>) -> io::
     }
 }
 
-/// The plan as `atenea-init` wants it.
-pub(crate) fn init_plan(plan: &SandboxPlan, canary: &Path) -> atenea_init::wire::InitPlan {
+/// The plan as `atenea-init` wants it. A resource limit above the hard one of the host is that one:
+/// it cannot be raised without privilege, and lower is never wider.
+pub(crate) fn init_plan(
+    plan: &SandboxPlan,
+    canary: &Path,
+) -> io::Result<atenea_init::wire::InitPlan> {
+    let mut rlimits = Vec::new();
+    for limit in &plan.rlimits {
+        let hard = limit.hard.min(sys::process::hard_limit(limit.resource)?);
+        rlimits.push((limit.resource, limit.soft.min(hard), hard));
+    }
     let bytes = |list: &[OsBytes]| list.iter().map(|item| item.as_bytes().to_vec()).collect();
-    atenea_init::wire::InitPlan {
+    Ok(atenea_init::wire::InitPlan {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         argv: bytes(&plan.argv),
         env: bytes(&plan.env),
         cwd: plan.cwd.as_bytes().to_vec(),
         tty: plan.tty,
-        rlimits: plan.rlimits.iter().map(|l| (l.resource, l.soft, l.hard)).collect(),
+        rlimits,
         canary: OsBytes::from(canary).into_vec(),
         broker_socket: plan.broker_socket.clone().map(OsBytes::into_vec),
-    }
+    })
 }

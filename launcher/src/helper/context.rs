@@ -98,7 +98,8 @@ pub(super) fn group_refusal(error: &atenea_cgroup::Error) -> Refusal {
 }
 
 fn vetted(path: &Path) -> Result<Vetted, Refusal> {
-    let refused = |why: String| Refusal::new(Code::HostNoInit, format!("{}: {why}", path.display()));
+    let refused =
+        |why: String| Refusal::new(Code::HostNoInit, format!("{}: {why}", path.display()));
     let meta = std::fs::metadata(path).map_err(|e| refused(e.to_string()))?;
     if !meta.is_file() || meta.mode() & 0o005 != 0o005 {
         return Err(refused("must be a file that everybody may read and execute".to_owned()));

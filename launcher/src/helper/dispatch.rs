@@ -58,7 +58,10 @@ impl Helper {
         if let Some(context) = &self.context
             && context.config != config
         {
-            return Err(Refusal::new(Code::ProcessLaunchFailed, "the helper is configured already"));
+            return Err(Refusal::new(
+                Code::ProcessLaunchFailed,
+                "the helper is configured already",
+            ));
         }
         let context = Context::new(config)?;
         let reply = Reply::Configured {
@@ -97,7 +100,12 @@ impl Helper {
         Ok(Reply::GroupMade { identity })
     }
 
-    fn create(&mut self, id: u64, create: &CreateSandbox, fds: Vec<OwnedFd>) -> Result<(), Refusal> {
+    fn create(
+        &mut self,
+        id: u64,
+        create: &CreateSandbox,
+        fds: Vec<OwnedFd>,
+    ) -> Result<(), Refusal> {
         let passed = fds.into_iter().next();
         let plan = create.plan().clone();
         let context = self.context.as_ref().ok_or_else(not_configured)?;

@@ -216,14 +216,9 @@ impl Child<'_> {
         exit_now(125)
     }
 
-    fn prepare_and_exec(
-        &self,
-        gate: &OwnedFd,
-        executed: BorrowedFd<'_>,
-    ) -> io::Result<Infallible> {
-        let life = || {
-            spawn::bind_life(self.helper).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))
-        };
+    fn prepare_and_exec(&self, gate: &OwnedFd, executed: BorrowedFd<'_>) -> io::Result<Infallible> {
+        let life =
+            || spawn::bind_life(self.helper).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH));
         life()?;
         self.group.enter_current()?;
         sys::process::unblock_signals()?;

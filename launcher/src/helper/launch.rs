@@ -90,12 +90,11 @@ fn prepare_and_fork(
     seccomp: OwnedFd,
 ) -> io::Result<Sandbox> {
     let streams = Streams::new(stdin, passed)?;
-    let pair = || {
-        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-    };
+    let pair =
+        || socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     let (report, report_child) = pair()?;
     let (supervise, supervise_child) = pair()?;
-    let encoded = rmp_serde::to_vec_named(&spawn::init_plan(&plan, &context.canary))
+    let encoded = rmp_serde::to_vec_named(&spawn::init_plan(&plan, &context.canary)?)
         .map_err(io::Error::other)?;
     if encoded.len() > atenea_init::wire::PLAN_BYTES_MAX {
         return Err(io::Error::other("the plan is too large for init"));

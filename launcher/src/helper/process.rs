@@ -21,7 +21,11 @@ pub(super) struct Process {
 impl Process {
     /// Takes a child that was forked just now. It is not reaped yet, so its number is its own.
     pub(super) fn new(pid: Pid) -> io::Result<Self> {
-        Ok(Process { pid, pidfd: rustix::process::pidfd_open(pid, PidfdFlags::empty())?, ended: None })
+        Ok(Process {
+            pid,
+            pidfd: rustix::process::pidfd_open(pid, PidfdFlags::empty())?,
+            ended: None,
+        })
     }
 
     pub(super) fn pidfd(&self) -> &OwnedFd {

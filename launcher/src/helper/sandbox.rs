@@ -137,7 +137,7 @@ impl Sandbox {
         while let Some(socket) = &self.supervise {
             match receive_packet(socket.as_fd(), MESSAGE_BYTES_MAX) {
                 Ok(Some((body, fds))) => match rmp_serde::from_slice(&body) {
-                    Ok(message) => outcomes.extend(self.from_init(message, fds)),
+                    Ok(message) => outcomes.extend(self.said(message, fds)),
                     Err(error) => outcomes.push(self.broken("init", &error.to_string())),
                 },
                 Err(rustix::io::Errno::AGAIN) => break,
@@ -149,7 +149,7 @@ impl Sandbox {
         outcomes
     }
 
-    fn from_init(&mut self, message: FromInit, fds: Vec<OwnedFd>) -> Option<Outcome> {
+    fn said(&mut self, message: FromInit, fds: Vec<OwnedFd>) -> Option<Outcome> {
         match (self.phase, message) {
             (Phase::Launching, FromInit::Ready { self_test }) => {
                 // The listeners were sent before bubblewrap was executed, so they are there.

@@ -13,8 +13,8 @@ use super::removal::Removal;
 use super::run::{Agent, Run, Source};
 use super::sandbox::Outcome;
 use crate::plan::{
-    HostRuntime, Mount, MountKind, PlanInput, SandboxPlan, TmpfsSizes, compile,
-    default_listeners, default_rlimits,
+    HostRuntime, Mount, MountKind, PlanInput, SandboxPlan, TmpfsSizes, compile, default_listeners,
+    default_rlimits,
 };
 use crate::probe::{Feature, HostSupport, TRIAL};
 use crate::protocol::{SelfTest, Stdin};
@@ -172,7 +172,8 @@ impl Trial {
         let names: Vec<Source> = sources.iter().map(|(source, _, _)| *source).collect();
         let mut fds: Vec<PollFd<'_>> =
             sources.iter().map(|(_, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
-        let timeout = Timespec { tv_sec: i64::try_from(wait_ms / 1000).unwrap_or(1) + 1, tv_nsec: 0 };
+        let timeout =
+            Timespec { tv_sec: i64::try_from(wait_ms / 1000).unwrap_or(1) + 1, tv_nsec: 0 };
         if rustix::event::poll(&mut fds, Some(&timeout)).is_err() {
             return Ok(Vec::new());
         }

@@ -119,12 +119,8 @@ fn base_mounts(input: &PlanInput, hostname: &str) -> Vec<Mount> {
         target: target.into(),
         what: MountKind::Tmpfs { size, nr_inodes: admission::inodes(size), mode, of_agent },
     };
-    let root = MountKind::Tmpfs {
-        size: ROOT_BYTES,
-        nr_inodes: ROOT_INODES,
-        mode: 0o755,
-        of_agent: false,
-    };
+    let root =
+        MountKind::Tmpfs { size: ROOT_BYTES, nr_inodes: ROOT_INODES, mode: 0o755, of_agent: false };
     let mut mounts = vec![
         Mount { target: "/".into(), what: root },
         Mount { target: "/proc".into(), what: MountKind::Proc },
@@ -134,8 +130,7 @@ fn base_mounts(input: &PlanInput, hostname: &str) -> Vec<Mount> {
         tmpfs(HOME, input.tmpfs.home, 0o700, true),
     ];
     if input.broker {
-        let what =
-            MountKind::Tmpfs { size: 64 << 10, nr_inodes: 16, mode: 0o700, of_agent: true };
+        let what = MountKind::Tmpfs { size: 64 << 10, nr_inodes: 16, mode: 0o700, of_agent: true };
         mounts.push(Mount { target: BROKER_DIR.into(), what });
     }
     mounts.push(Mount { target: "/etc".into(), what: MountKind::Dir });
@@ -173,8 +168,9 @@ fn granted_mounts(input: &PlanInput, mounts: &mut Vec<Mount>) -> Result<(), Refu
     for (source, vetted, directory, read_only, at) in workspace.chain(grants) {
         target::check(at)?;
         // A mount on or above one of our own filesystems would hide it.
-        if let Some(ours) =
-            ["/tmp", HOME].iter().find(|ours| target::is_at_or_below(ours.as_bytes(), at.as_bytes()))
+        if let Some(ours) = ["/tmp", HOME]
+            .iter()
+            .find(|ours| target::is_at_or_below(ours.as_bytes(), at.as_bytes()))
         {
             return Err(meets(at, &OsBytes::from(*ours)));
         }

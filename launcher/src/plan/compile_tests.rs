@@ -68,10 +68,7 @@ fn the_plan_of_a_read_run_mounts_its_workspace_read_only_and_differs_in_nothing_
     assert_eq!(
         changed,
         [
-            (
-                "run r_0123456789ab profile workspace-write",
-                "run r_0123456789ab profile read"
-            ),
+            ("run r_0123456789ab profile workspace-write", "run r_0123456789ab profile read"),
             (
                 "mount /home/me/my project bind rw directory /state/runs/r/clone",
                 "mount /home/me/my project bind ro directory /state/runs/r/clone"

@@ -50,8 +50,21 @@ mod tests {
     #[test]
     fn targets_in_trees_of_the_sandbox_and_unplain_ones_are_refused() {
         for bad in [
-            "", "/", "relative", "/proc", "/proc/1", "/sys/fs", "/dev/shm", "/run/x", "/etc/passwd",
-            "/atenea/init", "/a//b", "/a/", "/a/./b", "/a/../b", "/a\0b",
+            "",
+            "/",
+            "relative",
+            "/proc",
+            "/proc/1",
+            "/sys/fs",
+            "/dev/shm",
+            "/run/x",
+            "/etc/passwd",
+            "/atenea/init",
+            "/a//b",
+            "/a/",
+            "/a/./b",
+            "/a/../b",
+            "/a\0b",
         ] {
             let refusal = check(&OsBytes::from(bad)).unwrap_err();
             assert_eq!(refusal.code, Code::FsBadTarget, "{bad:?}");

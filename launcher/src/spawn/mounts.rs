@@ -7,8 +7,7 @@ use std::path::Path;
 use atenea_core::Code;
 use rustix::fs::{CWD, FileType};
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
-    OpenTreeFlags,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
 };
 
 use super::{Failure, failed};
@@ -22,8 +21,11 @@ const RDONLY: u64 = libc::MOUNT_ATTR_RDONLY;
 /// Nothing mounted here is seen outside, and nothing mounted outside later appears here.
 pub(super) fn make_private() -> Result<(), Failure> {
     let flags = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    rustix::mount::mount_change("/", flags)
-        .map_err(failed(Code::HostBubblewrapUnusable, "private", "make all mounts private"))
+    rustix::mount::mount_change("/", flags).map_err(failed(
+        Code::HostBubblewrapUnusable,
+        "private",
+        "make all mounts private",
+    ))
 }
 
 /// A filesystem in memory, not yet mounted anywhere.
@@ -119,11 +121,7 @@ pub(super) fn vetted_bind(
 /// A bind of one device file of the host.
 pub(super) fn device(path: &Path) -> io::Result<OwnedFd> {
     let (tree, _) = clone_of(path, Wanted::Device)?;
-    sys::mount::set_attributes(
-        tree.as_fd(),
-        NOSUID | libc::MOUNT_ATTR_NOEXEC,
-        false,
-    )?;
+    sys::mount::set_attributes(tree.as_fd(), NOSUID | libc::MOUNT_ATTR_NOEXEC, false)?;
     Ok(tree)
 }
 
@@ -135,8 +133,7 @@ pub(super) fn attach_at(tree: &OwnedFd, path: &Path) -> io::Result<()> {
 
 /// Puts a detached mount on the place that a descriptor names.
 pub(super) fn attach(tree: &OwnedFd, place: BorrowedFd<'_>) -> io::Result<()> {
-    let flags =
-        MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     Ok(rustix::mount::move_mount(tree, "", place, "", flags)?)
 }
 

@@ -5,9 +5,7 @@ use std::os::fd::OwnedFd;
 
 use atenea_core::Code;
 use nix::sched::CloneFlags;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto, sockopt,
-};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto, sockopt};
 
 use super::{Failure, failed};
 use crate::plan::{IdMap, Listener, Transport};
@@ -22,8 +20,11 @@ const LO: i32 = 1;
 pub(super) fn own_namespaces(ids: IdMap, root: bool) -> Result<(), Failure> {
     let own = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET;
     if root {
-        return nix::sched::unshare(own)
-            .map_err(failed(Code::HostNoNetns, "namespaces", "mount and network"));
+        return nix::sched::unshare(own).map_err(failed(
+            Code::HostNoNetns,
+            "namespaces",
+            "mount and network",
+        ));
     }
     let step = |what: &str| failed(Code::HostUsernsDenied, "user namespace", what.to_owned());
     nix::sched::unshare(CloneFlags::CLONE_NEWUSER | own)
@@ -44,10 +45,9 @@ fn write(path: &str, text: &str) -> io::Result<()> {
 pub(super) fn loopback() -> Result<(), Failure> {
     let step = |what: &str| failed(Code::HostNoNetns, "loopback", what.to_owned());
     let flags = SocketFlags::CLOEXEC;
-    let socket =
-        rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)
-            .map_err(io::Error::from)
-            .map_err(step("open netlink"))?;
+    let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)
+        .map_err(io::Error::from)
+        .map_err(step("open netlink"))?;
     ask(&socket, &link_up()).map_err(step("up"))?;
     ask(&socket, &synthetic_route()).map_err(step("add the synthetic range"))
 }

@@ -35,8 +35,11 @@ pub(super) fn make(plan: &SandboxPlan, init: &Vetted, staging: &Path) -> Result<
     rustix::process::umask(Mode::empty());
     let binds = take_sources(plan)?;
     let devices = take_devices()?;
-    let init_tree = mounts::vetted_bind(&init.path, init.identity, false, true)
-        .map_err(failed(Code::HostNoInit, "init", init.path.display().to_string()))?;
+    let init_tree = mounts::vetted_bind(&init.path, init.identity, false, true).map_err(failed(
+        Code::HostNoInit,
+        "init",
+        init.path.display().to_string(),
+    ))?;
     let mut tree = Tree { root: root(plan, staging)?, binds, devices, plan };
     // bubblewrap and init need these whatever the plan says.
     tree.file(Path::new(INIT_PATH), &[], 0o555)

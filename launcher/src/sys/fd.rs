@@ -35,8 +35,7 @@ pub(crate) fn place(from: BorrowedFd<'_>, number: RawFd) -> io::Result<()> {
 /// `ENOSYS` on a kernel without it: then nothing is executed.
 pub(crate) fn close_on_exec_from(first: u32) -> io::Result<()> {
     // SAFETY: close_range with CLOSE_RANGE_CLOEXEC takes three integers and closes nothing.
-    let done = unsafe {
-        libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC)
-    };
+    let done =
+        unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -7,7 +7,11 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 ///
 /// # Errors
 /// As `mount_setattr`.
-pub(crate) fn set_attributes(fd: BorrowedFd<'_>, attributes: u64, recursive: bool) -> io::Result<()> {
+pub(crate) fn set_attributes(
+    fd: BorrowedFd<'_>,
+    attributes: u64,
+    recursive: bool,
+) -> io::Result<()> {
     let request =
         libc::mount_attr { attr_set: attributes, attr_clr: 0, propagation: 0, userns_fd: 0 };
     let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };

@@ -99,12 +99,33 @@ fn micros(time: libc::timeval) -> u64 {
     seconds.saturating_mul(1_000_000).saturating_add(u64::try_from(time.tv_usec).unwrap_or(0))
 }
 
-/// Gives every signal its default action: an ignored one stays ignored across exec, and the Rust
-/// runtime ignores SIGPIPE.
+/// `struct sigaction` of the kernel, as `rt_sigaction` takes it.
+#[repr(C)]
+struct KernelAction {
+    handler: usize,
+    flags: libc::c_ulong,
+    restorer: usize,
+    mask: u64,
+}
+
+/// Gives every signal its default action: an ignored one stays ignored across exec, the Rust runtime
+/// ignores SIGPIPE, and a library may have ignored the two that it keeps for itself and that
+/// its own `signal` does not touch.
 pub(crate) fn default_signals() {
+    let default = KernelAction { handler: 0, flags: 0, restorer: 0, mask: 0 };
     for signal in 1..=64 {
-        // SAFETY: SIG_DFL installs no code; numbers that may not be changed are refused by the kernel.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
+        // SAFETY: the structure is the kernel's own and outlives the call, the old action is not
+        // asked for, 8 is the size of the mask; a default action installs no code. SIGKILL and
+        // SIGSTOP are refused by the kernel.
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                &raw const default,
+                std::ptr::null_mut::<KernelAction>(),
+                size_of::<u64>(),
+            )
+        };
     }
 }
 
@@ -117,6 +138,17 @@ pub(crate) fn unblock_signals() -> io::Result<()> {
     Ok(nix::sys::signal::SigSet::empty().thread_set_mask()?)
 }
 
+/// The hard limit of this process, which no program started from it can exceed.
+///
+/// # Errors
+/// `EINVAL` for a resource that the kernel does not know.
+pub(crate) fn hard_limit(resource: u32) -> io::Result<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the pointer is to a live, writable structure of the kernel's own layout.
+    let done = unsafe { libc::getrlimit(resource, &raw mut limit) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(limit.rlim_max) }
+}
+
 /// Version of Landlock that the kernel has.
 ///
 /// # Errors
@@ -125,9 +157,8 @@ pub(crate) fn landlock_abi() -> io::Result<i64> {
     const VERSION: u32 = 1;
     let no_attributes = std::ptr::null::<u8>();
     // SAFETY: with this flag the attributes must be null with size 0, and only a number comes back.
-    let abi = unsafe {
-        libc::syscall(libc::SYS_landlock_create_ruleset, no_attributes, 0usize, VERSION)
-    };
+    let abi =
+        unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, no_attributes, 0usize, VERSION) };
     if abi < 0 { Err(io::Error::last_os_error()) } else { Ok(abi) }
 }
 
