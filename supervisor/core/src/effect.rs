@@ -1,5 +1,10 @@
 //! What the driver must make others do. Effects are values; they are executed after the event that
 //! caused them is durable, and their outcome comes back as an observation.
+//!
+//! Executors promise two things. Effects of one run that go to the same executor (processes and
+//! groups; token and policy; listeners; files; receipt) are executed in the order given, so that a
+//! step which is late cannot undo the cleanup that was ordered after it. And each effect that has an
+//! answer is answered within a time its executor bounds: C3 rests on it.
 
 use serde::{Deserialize, Serialize};
 

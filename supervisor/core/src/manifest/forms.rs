@@ -241,8 +241,8 @@ fn ports(path: &str, list: &[u16]) -> Outcome {
 
 fn address_block(path: &str, text: &str) -> Outcome {
     let (address, bits) = text.split_once('/').unwrap_or((text, ""));
-    let address: Option<std::net::IpAddr> = address.parse().ok();
-    let most = if matches!(address, Some(std::net::IpAddr::V6(_))) { 128 } else { 32 };
+    let address: Option<core::net::IpAddr> = address.parse().ok();
+    let most = if matches!(address, Some(core::net::IpAddr::V6(_))) { 128 } else { 32 };
     let bits_fit = !text.contains('/') || bits.parse::<u8>().is_ok_and(|bits| bits <= most);
     match address {
         Some(_) if bits_fit => Ok(()),
