@@ -121,6 +121,8 @@ impl Driver {
             let recorded = Recorded { seq, at: self.now, event: event.clone() };
             self.watch.see(&recorded);
             self.journal.push(recorded);
+            // A batch may be stored in several commits, so each of its events may be the last.
+            self.fuse.pass()?;
         }
         if commit == Commit::Kept {
             return Err(Died);
@@ -129,7 +131,7 @@ impl Driver {
             let effects = apply(&mut self.state, recorded);
             self.outbox.extend(effects);
         }
-        self.fuse.pass()
+        Ok(())
     }
 
     /// The state that the journal alone gives.
