@@ -21,6 +21,9 @@ pub(crate) const PATH_MAX: usize = 4_095;
 /// The deepest directory that is walked: one descriptor is open per level.
 pub(crate) const DEPTH_MAX: usize = 200;
 
+/// The most names of one directory: they are sorted in memory.
+const NAMES_MAX: usize = 4_000_000;
+
 /// A directory that is held open.
 pub(crate) struct Tree {
     root: OwnedFd,
@@ -83,6 +86,9 @@ pub(crate) fn names(dir: BorrowedFd<'_>) -> Result<Vec<Vec<u8>>, Errno> {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
         if name != b"." && name != b".." {
+            if names.len() >= NAMES_MAX {
+                return Err(Errno::OVERFLOW);
+            }
             names.push(name.to_vec());
         }
     }

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
-use atenea_core::{Code, Refusal};
+use atenea_core::Refusal;
 use gix_hash::ObjectId;
 use serde::{Deserialize, Serialize};
 
@@ -16,86 +16,16 @@ use crate::clone_files::{Copied, copy_commit, copy_working_state};
 use crate::copy::copy_private;
 use crate::fail::{at_path, bad, io};
 use crate::filter::{Compiled, Filter};
-use crate::git::{Git, line_path, nul_parts};
-use crate::ids::{id_of, parse};
+use crate::git::{Git, nul_parts};
+use crate::identity::Identity;
+use crate::ids::parse;
 use crate::inspect::Source;
 use crate::path::{RawPath, os};
 use crate::progress::Report;
-use crate::snapshot::{Limits, Skipped, Staging, copy_index, make_dirs};
+use crate::snapshot::{Limits, Skipped, copy_index};
+use crate::staging::{Staging, make_dirs};
 use crate::store::{BaseMeta, META_VERSION, Store, write_file};
 use crate::tree::{Leaf, Mode, tree_of};
-
-/// Who the agent commits as, and the settings under which the user's files look the way they do.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Identity {
-    /// `user.name`.
-    pub name: Option<String>,
-    /// `user.email`.
-    pub email: Option<String>,
-    /// The user's own ignore file.
-    pub excludes: Option<RawPath>,
-    /// Settings of [`SETTINGS`] that the user has.
-    pub settings: BTreeMap<String, String>,
-}
-
-/// Settings that say how content and file names are meant; none of them starts anything.
-pub const SETTINGS: &[&str] =
-    &["core.autocrlf", "core.eol", "core.filemode", "core.ignorecase", "core.safecrlf"];
-
-impl Identity {
-    /// The settings as lines of the section `[core]`.
-    pub(crate) fn settings_text(&self) -> Result<String, Refusal> {
-        let mut text = String::new();
-        for (key, value) in &self.settings {
-            let plain = value.bytes().all(|byte| byte.is_ascii_alphanumeric());
-            let name = key.strip_prefix("core.").filter(|_| SETTINGS.contains(&key.as_str()));
-            let Some(name) = name.filter(|_| plain) else {
-                let cause = format!("the setting {key:?} = {value:?} is not passed on");
-                return Err(Refusal::new(Code::ManifestBadValue, cause));
-            };
-            text.push_str(&format!("\t{name} = {value}\n"));
-        }
-        Ok(text)
-    }
-}
-
-/// Reads who the user is, from the repository's and the user's own configuration. `git config` only
-/// reads files.
-///
-/// # Errors
-/// `host.no_git`, `fs.io`.
-pub fn identity(source: &Source, home: Option<&Path>) -> Result<Identity, Refusal> {
-    let get = |key: &str, kind: &[&str]| -> Result<Option<PathBuf>, Refusal> {
-        let mut git =
-            if source.is_repository() { source.git("config") } else { Git::new("config") };
-        if let Some(home) = home {
-            git = git.with_home(home);
-        }
-        // Our own overrides must not hide what the user has.
-        let outcome = git.without_settings().args(kind).args(["--get", key]).outcome()?;
-        Ok(outcome.ok().then(|| line_path(outcome.stdout)))
-    };
-    let text =
-        |path: Option<PathBuf>| path.and_then(|path| path.into_os_string().into_string().ok());
-    let mut found = Identity {
-        name: text(get("user.name", &[])?),
-        email: text(get("user.email", &[])?),
-        excludes: get("core.excludesFile", &["--type=path"])?.map(RawPath::from),
-        settings: BTreeMap::new(),
-    };
-    if found.excludes.is_none() {
-        let usual = home.map(|home| home.join(".config/git/ignore"));
-        found.excludes = usual.filter(|path| path.is_file()).map(RawPath::from);
-    }
-    for key in SETTINGS {
-        let value = text(get(key, &[])?);
-        if let Some(value) = value.filter(|v| v.bytes().all(|b| b.is_ascii_alphanumeric())) {
-            found.settings.insert((*key).to_owned(), value);
-        }
-    }
-    Ok(found)
-}
 
 /// What the workspace starts from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -525,118 +455,10 @@ impl Cloning<'_> {
         objects.write(&self.store, self.dest, None)?;
         Ok((raw, base))
     }
-
-    fn branch(&self) -> Vec<u8> {
-        self.source.branch.as_ref().map_or_else(|| b"main".to_vec(), |name| name.0.clone())
-    }
-
-    /// The agent's own repository with the history of the base commit.
-    fn repository_with_history(&self, excludes: &[u8]) -> Result<(), Refusal> {
-        let git_dir = self.git_dir(excludes)?;
-        let packs = self.store.path.join("objects/pack");
-        let entries = std::fs::read_dir(&packs).map_err(at_path("listing", &packs))?;
-        for entry in entries {
-            let entry = entry.map_err(at_path("listing", &packs))?;
-            copy_private(&entry.path(), &git_dir.join("objects/pack").join(entry.file_name()))?;
-        }
-        let shallow = self.store.path.join("shallow");
-        if shallow.exists() {
-            copy_private(&shallow, &git_dir.join("shallow"))?;
-        }
-        self.point_head(&git_dir, self.commit)?;
-        let index = self.store.path.join("index");
-        if index.exists() {
-            copy_private(&index, &git_dir.join("index"))?;
-        }
-        Ok(())
-    }
-
-    /// The agent's own repository with one commit of what the ceiling lets it see.
-    fn repository_without_history(&self, excludes: &[u8], raw: &ObjectId) -> Result<(), Refusal> {
-        let text = format!(
-            "tree {raw}\nauthor atenea <atenea@localhost> 0 +0000\n\
-             committer atenea <atenea@localhost> 0 +0000\n\nFiles of the workspace\n"
-        );
-        let commit = id_of(gix_object::Kind::Commit, text.as_bytes())?;
-        self.store
-            .import(1, None, |pack| pack.object(gix_object::Kind::Commit, text.as_bytes()))?;
-        let git_dir = self.git_dir(excludes)?;
-        let path = self.staging.path.join("base.pack");
-        let file = std::fs::File::create_new(&path).map_err(at_path("making", &path))?;
-        self.store
-            .git("pack-objects")
-            .args(["--revs", "--stdout", "-q"])
-            .run_to_file(file, |out| {
-                writeln!(out, "{commit}").map_err(|error| io(format!("writing: {error}")))
-            })?;
-        let file = std::fs::File::open(&path).map_err(at_path("opening", &path))?;
-        let git = |name: &str| Git::new(name).repository(&git_dir).work_tree(self.dest);
-        git("index-pack").arg("--stdin").run_from_file(file)?;
-        self.point_head(&git_dir, Some(commit))?;
-        git("read-tree").arg(commit.to_string()).run()?;
-        // Status 1 only says that something differs, for example by line endings.
-        git("update-index").with_attributes().args(["-q", "--refresh"]).outcome().map(drop)
-    }
-
-    /// Makes `.git` of the workspace: no remote, no hook, no alternate.
-    fn git_dir(&self, excludes: &[u8]) -> Result<PathBuf, Refusal> {
-        let git_dir = self.dest.join(".git");
-        for dir in ["objects/pack", "objects/info", "refs/heads", "refs/tags", "info"] {
-            make_dirs(&git_dir.join(dir))?;
-        }
-        let identity = &self.options.identity;
-        let mut config = format!(
-            "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n\
-             \tlogallrefupdates = true\n\tcheckStat = minimal\n\ttrustctime = false\n{}\
-             [gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[user]\n",
-            identity.settings_text()?
-        );
-        let who = [("name", &identity.name), ("email", &identity.email)];
-        for (key, value) in who.iter().filter_map(|(k, v)| v.as_ref().map(|v| (k, v))) {
-            config.push_str(&format!("\t{key} = {}\n", quoted(value)));
-        }
-        write_file(&git_dir.join("config"), config.as_bytes())?;
-        write_file(&git_dir.join("description"), b"Private clone of a supervised run\n")?;
-        write_file(&git_dir.join("info/exclude"), excludes)?;
-        write_file(&git_dir.join("HEAD"), b"ref: refs/heads/main\n")?;
-        Ok(git_dir)
-    }
-
-    fn point_head(&self, git_dir: &Path, commit: Option<ObjectId>) -> Result<(), Refusal> {
-        let git = |name: &str| Git::new(name).repository(git_dir);
-        let name = [&b"refs/heads/"[..], &self.branch()].concat();
-        let detached = self.source.branch.is_none();
-        match commit {
-            Some(id) if detached => {
-                write_file(&git_dir.join("HEAD"), format!("{id}\n").as_bytes())?;
-            }
-            _ => {
-                git("symbolic-ref").arg("HEAD").arg(os(&name)).run()?;
-            }
-        }
-        if let (Some(id), false) = (commit, detached) {
-            git("update-ref").arg("--no-deref").arg(os(&name)).arg(id.to_string()).run()?;
-        }
-        Ok(())
-    }
 }
 
 /// The most bytes of an ignore file: it is read whole.
 const EXCLUDES_MAX: usize = 1 << 20;
-
-/// A value of a configuration file: nothing in it can end the line or the quotes.
-fn quoted(value: &str) -> String {
-    let mut out = String::from("\"");
-    for ch in value.chars() {
-        match ch {
-            '"' | '\\' => out.extend(['\\', ch]),
-            _ if ch.is_control() => out.push(' '),
-            _ => out.push(ch),
-        }
-    }
-    out.push('"');
-    out
-}
 
 fn copy_with_time(from: &Path, to: &Path) -> std::io::Result<()> {
     std::fs::copy(from, to)?;

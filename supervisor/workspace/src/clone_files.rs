@@ -6,7 +6,7 @@ use std::path::Path;
 use atenea_core::{Code, Refusal};
 use gix_hash::ObjectId;
 
-use crate::beneath::{Tree, open_dir, size_of};
+use crate::beneath::{Kind, Tree, kind_of, open_dir, size_of};
 use crate::clone::Cloning;
 use crate::copy::{Copier, Permit, Target};
 use crate::fail::{at, io};
@@ -87,7 +87,7 @@ fn read_listed(
             }
             None => {
                 if let Some(stat) = copier.from.stat(&path)?
-                    && crate::beneath::kind_of(&stat) == crate::beneath::Kind::Special
+                    && kind_of(&stat) == Kind::Special
                 {
                     copied.skips.add(&path, "special-file");
                 }
@@ -97,6 +97,13 @@ fn read_listed(
     if let Some(target) = target {
         for dir in &listing.empty_dirs {
             target.make_dir(dir)?;
+        }
+        // A submodule that was never filled is an empty directory; without it git calls it deleted.
+        for dir in &copied.submodules {
+            let there = copier.from.stat(dir)?.map(|stat| kind_of(&stat));
+            if there == Some(Kind::Dir) && cloning.filter.shows(dir) {
+                target.make_dir(dir)?;
+            }
         }
     }
     copier.meter.finish();
@@ -133,6 +140,10 @@ pub(crate) fn copy_commit(
             Ok(())
         })?
         .must()?;
+    let mut target = Target::new(open_dir(cloning.dest)?, false);
+    for dir in listing.submodules.iter().filter(|dir| cloning.filter.shows(dir)) {
+        target.make_dir(dir)?;
+    }
     let meter = Meter::new(progress, listing.files.len());
     let from = workspace(cloning.dest)?;
     read_listed(cloning, listing, Copier::new(from, meter), None)
@@ -215,15 +226,15 @@ fn write_blob(
         Refusal::new(Code::FsChanged, format!("{shown} changed while it was read"))
     };
     let stat = tree.stat(path)?.ok_or_else(changed)?;
-    match crate::beneath::kind_of(&stat) {
-        crate::beneath::Kind::Link => {
+    match kind_of(&stat) {
+        Kind::Link => {
             let target = tree.link(path)?;
             pack.object(gix_object::Kind::Blob, &target)
         }
-        crate::beneath::Kind::File => {
+        Kind::File => {
             let file = tree.open_file(path).map_err(at("opening", path))?;
             let stat = rustix::fs::fstat(&file).map_err(at("reading", path))?;
-            if crate::beneath::kind_of(&stat) != crate::beneath::Kind::File {
+            if kind_of(&stat) != Kind::File {
                 return Err(changed());
             }
             pack.blob(size_of(&stat), |out| {

@@ -11,10 +11,10 @@ use atenea_core::{Code, Refusal};
 use gix_hash::ObjectId;
 use serde::{Deserialize, Serialize};
 
-use crate::clone::Identity;
 use crate::diff::diff_tree;
 use crate::fail::{at_path, io};
 use crate::git::nul_parts;
+use crate::identity::Identity;
 use crate::ids::{id_of, parse, random_name};
 use crate::inspect::Source;
 use crate::path::{RawPath, shown};

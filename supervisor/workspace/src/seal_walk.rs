@@ -11,7 +11,7 @@ use crate::beneath::{Kind, Met, Step, walk};
 use crate::clone_files::workspace;
 use crate::filter::Compiled;
 use crate::gitname::{is_dot_git, is_plain};
-use crate::path::{os, split};
+use crate::path::split;
 use crate::snapshot::Limits;
 use crate::store::{BaseMeta, Store};
 use crate::tree::Leaf;
@@ -215,7 +215,7 @@ impl BaseMeta {
 
     pub(crate) fn in_submodule(&self, path: &[u8]) -> bool {
         self.submodules.iter().any(|dir| {
-            os(path) == os(&dir.0)
+            path == dir.0
                 || path.strip_prefix(dir.0.as_slice()).is_some_and(|rest| rest.starts_with(b"/"))
         })
     }

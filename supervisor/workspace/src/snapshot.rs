@@ -4,23 +4,22 @@
 //! `stat/` for what is known about the files of a source, `packs/` for history. A tree comes into
 //! `trees` whole, by one rename, with a marker that names the boot it was made in.
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use atenea_core::{Code, Refusal};
 use rustix::fs::{FlockOperation, Mode as Permissions};
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::beneath::{Kind, Tree, kind_of, names, open_dir, open_dir_at, size_of, stat_at};
+use crate::beneath::{Kind, Tree, kind_of, open_dir, size_of};
 use crate::copy::{Copier, Target};
 use crate::fail::{at, at_path};
 use crate::filter::{Compiled, Filter};
-use crate::ids::{id_of, random_name};
+use crate::ids::id_of;
 use crate::inspect::Source;
 use crate::list::{Listing, Wanted};
 use crate::path::RawPath;
 use crate::progress::{Meter, Report};
+use crate::staging::{Staging, make_dirs, remove_tree};
 use crate::statcache::StatCache;
 use crate::tree::{Leaf, Mode, build, no_sink};
 
@@ -399,97 +398,6 @@ pub(crate) fn copy_index(source: &Source, to: &Path) -> Result<Option<PathBuf>, 
         Err(error) => return Err(at_path("reading", &from)(error)),
     }
     Ok(Some(copy))
-}
-
-/// A directory that is locked while it is being filled, and removed when it was not published.
-pub(crate) struct Staging {
-    pub(crate) path: PathBuf,
-    pub(crate) fd: OwnedFd,
-    moved: bool,
-}
-
-/// Tries before giving up to find a free name: a sweep may take a directory between its making and
-/// its lock.
-const NAME_TRIES: usize = 8;
-
-impl Staging {
-    pub(crate) fn new(cache: &Path) -> Result<Self, Refusal> {
-        for _ in 0..NAME_TRIES {
-            let path = cache.join("staging").join(random_name("s-")?);
-            std::fs::create_dir(&path).map_err(at_path("making", &path))?;
-            let Ok(fd) = open_dir(&path) else { continue };
-            let locked = rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).is_ok();
-            let there = rustix::fs::fstat(&fd).is_ok_and(|stat| stat.st_nlink > 0);
-            if locked && there {
-                return Ok(Staging { path, fd, moved: false });
-            }
-        }
-        Err(crate::fail::io("no staging directory could be kept"))
-    }
-}
-
-impl Drop for Staging {
-    fn drop(&mut self) {
-        if !self.moved {
-            // What cannot be removed now is found by the next sweep.
-            let _ = remove_tree(&self.path);
-        }
-    }
-}
-
-/// Removes trees that were never finished: those whose maker holds no lock any more. Gives their
-/// number. Recovery calls it at every start (R2: again does no harm).
-///
-/// # Errors
-/// `fs.io` and the like when the staging directory cannot be read.
-pub fn sweep_staging(cache: &Path) -> Result<u64, Refusal> {
-    let dir = cache.join("staging");
-    if !dir.exists() {
-        return Ok(0);
-    }
-    let mut removed = 0;
-    let staging = open_dir(&dir)?;
-    for name in names(staging.as_fd()).map_err(at_path("listing", &dir))? {
-        let Ok(fd) = open_dir_at(staging.as_fd(), &name) else { continue };
-        if rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            remove_tree(&dir.join(crate::path::os(&name)))?;
-            removed += 1;
-        }
-    }
-    Ok(removed)
-}
-
-/// Removes a tree of ours, also when its directories are read-only.
-pub(crate) fn remove_tree(path: &Path) -> Result<(), Refusal> {
-    use std::os::unix::ffi::OsStrExt;
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(crate::fail::io("the root directory is not removed"));
-    };
-    let parent = open_dir(parent)?;
-    remove_at(parent.as_fd(), name.as_bytes()).map_err(at_path("removing", path))
-}
-
-fn remove_at(dir: std::os::fd::BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
-    let none = rustix::fs::AtFlags::empty();
-    if kind_of(&stat_at(dir, name)?) != Kind::Dir {
-        return rustix::fs::unlinkat(dir, name, none);
-    }
-    let fd = open_dir_at(dir, name)?;
-    rustix::fs::fchmod(&fd, Permissions::from_raw_mode(0o700))?;
-    for below in names(fd.as_fd())? {
-        remove_at(fd.as_fd(), &below)?;
-    }
-    rustix::fs::unlinkat(dir, name, rustix::fs::AtFlags::REMOVEDIR)
-}
-
-/// Makes a private directory and its parents.
-pub(crate) fn make_dirs(path: &Path) -> Result<(), Refusal> {
-    use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-        .map_err(at_path("making", path))
 }
 
 #[cfg(test)]

@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use atenea_core::{Code, Refusal};
 use serde::{Deserialize, Serialize};
 
-use crate::clone::Identity;
 use crate::fail::{at_path, io};
 use crate::filter::Filter;
 use crate::git::Git;
+use crate::identity::Identity;
 use crate::inspect::SourceKind;
 use crate::pack;
 use crate::path::RawPath;
-use crate::snapshot::make_dirs;
+use crate::staging::make_dirs;
 
 /// What the base of a workspace was.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

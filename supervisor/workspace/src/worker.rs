@@ -7,10 +7,11 @@ use std::path::Path;
 use atenea_core::{Code, Refusal};
 use serde::{Deserialize, Serialize};
 
-use crate::clone::{Clone as PrivateClone, CloneOptions, Identity};
+use crate::clone::{Clone as PrivateClone, CloneOptions};
 use crate::diff::{DiffFile, DiffText};
 use crate::export::{Exported, Message};
 use crate::handover::HandOver;
+use crate::identity::Identity;
 use crate::inspect::Source;
 use crate::path::RawPath;
 use crate::progress::Progress;

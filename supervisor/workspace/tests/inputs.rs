@@ -117,8 +117,10 @@ fn a_change_as_young_as_the_index_is_seen_inside_too() {
         let file = std::fs::File::options().write(true).open(bench.project.join(path)).unwrap();
         file.set_modified(time).unwrap();
     }
-    bench.clone();
+    let clone = bench.clone();
     assert!(git(&bench.ws, &["status", "--porcelain"]).contains("M racy"));
+    let base = git(&bench.store, &["cat-file", "blob", &format!("{}:racy", clone.base_tree)]);
+    assert_eq!(base, "bbbb\n");
 }
 
 #[test]
@@ -204,6 +206,49 @@ fn submodules_come_with_their_working_state_and_change_only_by_patch() {
     let patch = bench.path().join("p");
     atenea_workspace::export_patch(&bench.store, &sealed, &patch).unwrap();
     assert!(std::fs::read_to_string(patch).unwrap().contains("+changed by the agent"));
+}
+
+#[test]
+fn a_submodule_that_was_never_filled_is_not_shown_as_deleted() {
+    let library = bench().repository();
+    let origin = bench().repository();
+    let from = library.project.to_str().unwrap().to_owned();
+    git(&origin.project, &["submodule", "add", "-q", &from, "lib"]);
+    origin.commit("with a submodule");
+    let bench = bench();
+    let url = origin.project.to_str().unwrap();
+    git(&bench.path(), &["clone", "-q", "--no-local", url, "fresh"]);
+    let bench = Bench { project: bench.path().join("fresh"), ..bench };
+    for base in [Base::WorkingTree, Base::Head] {
+        let other = support::bench();
+        let bench = Bench { project: bench.project.clone(), ..other };
+        let clone = bench.clone_with(&CloneOptions { base, ..CloneOptions::default() });
+        assert_eq!(git(&bench.ws, &["status", "--porcelain"]), "");
+        assert_eq!(bench.seal().result_tree, clone.base_tree);
+    }
+}
+
+/// Changes a file each time the copy reports progress: while it is being read.
+fn snapshot_while_it_changes(times: usize) -> Result<atenea_workspace::Snapshot, Code> {
+    let bench = bench();
+    let path = bench.project.join("large");
+    std::fs::write(&path, vec![1_u8; 9 << 20]).unwrap();
+    let mut left = times;
+    let mut report = |progress: atenea_workspace::Progress| {
+        if progress.bytes > 0 && progress.done == 0 && left > 0 {
+            left -= 1;
+            let file = std::fs::File::options().append(true).open(&path).unwrap();
+            file.set_len(file.metadata().unwrap().len() + 1).unwrap();
+        }
+    };
+    let options = SnapshotOptions::default();
+    snapshot(&bench.source(), &bench.cache, &options, &mut report).map_err(|refusal| refusal.code)
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_read_is_read_once_more_and_then_refused() {
+    assert_eq!(snapshot_while_it_changes(1).unwrap().bytes, (9 << 20) + 1);
+    assert_eq!(snapshot_while_it_changes(usize::MAX).unwrap_err(), Code::FsChanged);
 }
 
 #[test]

@@ -64,6 +64,21 @@ fn work_of_an_agent_comes_back_as_one_commit_on_top_of_the_base() {
     // R2: once more, as after a crash between the ref and its journal record.
     let second = export().unwrap();
     assert!(second.repeated && second.commit == first.commit);
+    // R2: as after a crash between the objects and the ref, and a week later.
+    git(&bench.project, &["update-ref", "-d", "refs/atenea/r_test"]);
+    let third = export().unwrap();
+    assert!(!third.repeated && third.commit == first.commit);
+    // And when the base commit itself was pruned meanwhile, its history comes along.
+    git(&bench.project, &["update-ref", "-d", "refs/atenea/r_test"]);
+    git(&bench.project, &["checkout", "-q", "--orphan", "fresh"]);
+    git(&bench.project, &["commit", "-q", "-a", "-m", "another history"]);
+    git(&bench.project, &["branch", "-q", "-D", "main"]);
+    git(&bench.project, &["reflog", "expire", "--expire=now", "--all"]);
+    git(&bench.project, &["gc", "-q", "--prune=now"]);
+    let gone = git_command(&bench.project).args(["cat-file", "-e", head.trim()]).output().unwrap();
+    assert!(!gone.status.success());
+    assert_eq!(export().unwrap().commit, first.commit);
+    git(&bench.project, &["fsck", "--strict"]);
 }
 
 #[test]

@@ -2,6 +2,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 use crate::progress::NoProgress;
+use crate::staging::sweep_staging;
 
 struct Bench {
     dir: tempfile::TempDir,
