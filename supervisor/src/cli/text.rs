@@ -1,13 +1,21 @@
 //! What people read: tables and sentences. Nothing here is parsed by programs.
 
-use bstr::ByteSlice;
-
 use crate::api::types::{AccountView, RunStatus, ViolationView};
 use crate::clock;
 
 /// Makes text safe for a terminal: control characters are escaped.
 pub fn safe(text: &str) -> String {
-    text.as_bytes().escape_bytes().to_string().replace("\\n", " ")
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c == '\n' {
+            out.push(' ');
+        } else if c.is_control() {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    out
 }
 
 /// Lays rows out in columns.
@@ -177,6 +185,6 @@ mod tests {
 
     #[test]
     fn what_a_terminal_would_obey_is_escaped() {
-        assert!(!safe("a\x1b]0;evil\x07").contains('\x1b'));
+        assert_eq!(safe("a b\x1b]0;evil\x07\n"), "a b\\u{1b}]0;evil\\u{7} ");
     }
 }

@@ -64,9 +64,9 @@ async fn start(opened: Opened) -> Result<Running, Refusal> {
     let (helper, events) = HelperClient::start(sender, receiver)
         .map_err(|e| Refusal::new(Code::ProcessHelperDied, e.to_string()))?;
     let config = Arc::new(config);
+    let scan = recovery::scan(dirs.root(), &instance)?;
     configure(&helper, &config, &dirs, &instance).await?;
     let support = probe(&helper).await?;
-    let scan = recovery::scan(dirs.root(), &instance)?;
     let (leftovers, unknown) = recovery::split(scan, &state);
     let generation = Generation(state.generation.0 + 1);
     let settings = settings(&config);

@@ -20,7 +20,6 @@ const KILL_PATIENCE: Duration = Duration::from_secs(10);
 /// What the scan found.
 pub(super) struct Scan {
     observed: Observed,
-    layout: Option<Layout>,
 }
 
 /// Looks at control groups and state directory. A host without control groups of ours can hold
@@ -43,25 +42,24 @@ pub(super) fn scan(root: &Path, instance: &str) -> Result<Option<Scan>, Refusal>
     let disk = Disk::open(root).map_err(|e| unreadable(&e))?;
     let observed =
         atenea_reaper::observe(&disk, &layout, instance).map_err(|e| unreadable(&e))?;
-    Ok(Some(Scan { observed, layout: Some(layout) }))
+    // Places of dead supervisors that hold nothing any more. Done before the helper makes ours.
+    if let Err(error) = atenea_reaper::remove_instances(&layout, &observed.instances) {
+        tracing::warn!("groups of dead supervisors: {error}");
+    }
+    Ok(Some(Scan { observed }))
 }
 
 /// What is left after the groups of known runs were taken out of a scan.
 pub(super) struct Unknown {
     groups: Vec<RunGroup>,
     dirs: Vec<RunId>,
-    instances: Vec<atenea_reaper::Place>,
-    layout: Option<Layout>,
 }
 
 /// Splits a scan: groups of runs that the journal knows are left to their cleanup steps.
 pub(super) fn split(scan: Option<Scan>, state: &State) -> (HashMap<RunId, RunGroup>, Unknown) {
     let mut known = HashMap::new();
-    let mut unknown =
-        Unknown { groups: Vec::new(), dirs: Vec::new(), instances: Vec::new(), layout: None };
-    let Some(Scan { observed, layout }) = scan else { return (known, unknown) };
-    unknown.layout = layout;
-    unknown.instances = observed.instances;
+    let mut unknown = Unknown { groups: Vec::new(), dirs: Vec::new() };
+    let Some(Scan { observed }) = scan else { return (known, unknown) };
     for seen in observed.groups {
         // A run that has ended and left nothing has no cleanup step any more.
         let expected = |run: &RunId| state.active.contains(run);
@@ -117,11 +115,6 @@ fn remove_all(root: &Path, unknown: Unknown) -> Vec<(String, String)> {
             }
         }
         Err(error) => tracing::error!("state directory: {error}"),
-    }
-    if let Some(layout) = &unknown.layout
-        && let Err(error) = atenea_reaper::remove_instances(layout, &unknown.instances)
-    {
-        tracing::debug!("groups of dead supervisors: {error}");
     }
     removed
 }
