@@ -31,6 +31,7 @@ enum Story {
     Cancel,
     CancelEarly,
     Timeout,
+    KillLost,
     Limit,
     Refused,
     Stuck,
@@ -39,7 +40,7 @@ enum Story {
     Discard,
 }
 
-const STORIES: [Story; 15] = [
+const STORIES: [Story; 16] = [
     Story::Success,
     Story::ReadOnly,
     Story::TrustedHost,
@@ -49,6 +50,7 @@ const STORIES: [Story; 15] = [
     Story::Cancel,
     Story::CancelEarly,
     Story::Timeout,
+    Story::KillLost,
     Story::Limit,
     Story::Refused,
     Story::Stuck,
@@ -74,7 +76,7 @@ impl Story {
         Traits {
             writable: self.profile() == Profile::WorkspaceWrite,
             enforced: self.profile().is_enforced(),
-            stubborn: self == Story::Timeout,
+            stubborn: matches!(self, Story::Timeout | Story::KillLost),
             missing: self == Story::NotFound,
             changes: if self == Story::Unchanged { 0 } else { 2 },
         }
@@ -123,7 +125,7 @@ impl Story {
         let status = match self {
             Story::Failure => 7,
             Story::Cancel => return cancel(world),
-            Story::Timeout => return Ok(false),
+            Story::Timeout | Story::KillLost => return Ok(false),
             Story::Limit => {
                 let refusal = Refusal::new(Code::LimitMemory, "simulated");
                 let limit = Observation::LimitExceeded { run: id(), refusal };
@@ -154,7 +156,7 @@ impl Story {
 
     /// Faults of effects: the first tries of one step fail.
     fn fault(self, world: &World, n: usize) -> Fault {
-        if !matches!(self, Story::StepFails | Story::Stuck) {
+        if !matches!(self, Story::StepFails | Story::Stuck | Story::KillLost) {
             return Fault::None;
         }
         let effect = world.ready().get(n).and_then(|at| world.pending.get(*at)).cloned();
@@ -162,6 +164,7 @@ impl Story {
         let tries = run.map_or(0, |r| r.cleanup.values().map(|c| c.failures).max().unwrap_or(0));
         match (self, effect) {
             (Story::StepFails, Some(Effect::CreateSandbox { .. })) => Fault::DoneButFailed,
+            (Story::KillLost, Some(Effect::KillGroup { .. })) => Fault::Fails,
             (Story::Stuck, Some(Effect::RemoveGroup { .. })) if tries < 7 => Fault::Fails,
             _ => Fault::None,
         }
@@ -172,7 +175,7 @@ impl Story {
         match self {
             Story::StepFails => Outcome::Aborted,
             Story::Cancel | Story::CancelEarly => Outcome::Cancelled,
-            Story::Timeout => Outcome::TimedOut,
+            Story::Timeout | Story::KillLost => Outcome::TimedOut,
             Story::Limit => Outcome::Limit,
             Story::Refused => Outcome::Refused,
             _ => Outcome::Exited,
