@@ -38,9 +38,10 @@ enum Story {
     Unchanged,
     Export,
     Discard,
+    ChoresFail,
 }
 
-const STORIES: [Story; 16] = [
+const STORIES: [Story; 17] = [
     Story::Success,
     Story::ReadOnly,
     Story::TrustedHost,
@@ -57,6 +58,7 @@ const STORIES: [Story; 16] = [
     Story::Unchanged,
     Story::Export,
     Story::Discard,
+    Story::ChoresFail,
 ];
 
 fn id() -> RunId {
@@ -145,7 +147,7 @@ impl Story {
                 let target = ExportTarget::Ref("refs/atenea/x".into());
                 Command::Export { run: id(), target }
             }
-            Story::Discard => {
+            Story::Discard | Story::ChoresFail => {
                 world.host.given_up.insert(id());
                 Command::Discard { run: id() }
             }
@@ -156,7 +158,8 @@ impl Story {
 
     /// Faults of effects: the first tries of one step fail.
     fn fault(self, world: &World, n: usize) -> Fault {
-        if !matches!(self, Story::StepFails | Story::Stuck | Story::KillLost) {
+        let faulty = [Story::StepFails, Story::Stuck, Story::KillLost, Story::ChoresFail];
+        if !faulty.contains(&self) {
             return Fault::None;
         }
         let effect = world.ready().get(n).and_then(|at| world.pending.get(*at)).cloned();
@@ -165,6 +168,11 @@ impl Story {
         match (self, effect) {
             (Story::StepFails, Some(Effect::CreateSandbox { .. })) => Fault::DoneButFailed,
             (Story::KillLost, Some(Effect::KillGroup { .. })) => Fault::Fails,
+            (Story::ChoresFail, Some(Effect::WriteReceipt { .. } | Effect::Discard { .. }))
+                if run.is_some_and(|r| r.chore_failures < 2) =>
+            {
+                Fault::Fails
+            }
             (Story::Stuck, Some(Effect::RemoveGroup { .. })) if tries < 7 => Fault::Fails,
             _ => Fault::None,
         }
@@ -238,7 +246,7 @@ fn check_workspace(story: Story, world: &World, run: &Run, point: &str) {
     let wrote = run.changed > 0;
     let wanted = match (story, wrote) {
         (Story::Export, true) => Workspace::Exported,
-        (Story::Discard, true) => Workspace::Discarded,
+        (Story::Discard | Story::ChoresFail, true) => Workspace::Discarded,
         (_, true) => Workspace::Sealed,
         (_, false) if run.go_intended && story.traits().writable => Workspace::Discarded,
         (_, false) => Workspace::None,
