@@ -130,6 +130,21 @@ impl Helper {
     }
 }
 
+/// On a unified host: moves this process to a leaf of its group, so that the group may have
+/// children with controllers. Called before [`Helper::start`], which then starts the helper in the
+/// leaf. On a hybrid host there is nothing to do.
+///
+/// # Errors
+/// `host.no_cgroup`; the probe says so too, so a caller may go on and refuse enforced runs.
+pub fn prepare_groups(instance: &str) -> Result<(), Refusal> {
+    let refused = |e: atenea_cgroup::Error| Refusal::new(Code::HostNoCgroup, e.to_string());
+    let layout = atenea_cgroup::Layout::detect().map_err(refused)?;
+    if layout.kind() == atenea_cgroup::Kind::Unified {
+        atenea_cgroup::Base::open_or_create(&layout, instance).map_err(refused)?;
+    }
+    Ok(())
+}
+
 /// The helper needs nothing of the environment but where to find messages of the language runtime.
 fn helper_environment() -> Vec<CString> {
     ["RUST_BACKTRACE", "LANG"]

@@ -22,6 +22,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 use atenea_core::{Refusal, RunId};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -35,6 +36,9 @@ use self::run::{Run, Source};
 
 /// Messages that wait for a supervisor that does not read; above it no request is taken.
 const OUT_MAX: usize = 1024;
+
+/// Descriptors of the helper: enough for thousands of runs.
+const DESCRIPTORS_MAX: u64 = 65_536;
 
 /// Entry point of the hidden subcommand; the control socket is `socket_fd`.
 pub fn main(socket_fd: RawFd) -> ! {
@@ -54,6 +58,8 @@ struct Helper {
     assembler: Assembler,
     out: VecDeque<Outgoing>,
     signals: SignalFd,
+    /// Soft limit of descriptors before it was raised: what an unsandboxed command starts with.
+    descriptors: u64,
     context: Option<Context>,
     runs: BTreeMap<RunId, Run>,
 }
@@ -81,7 +87,9 @@ impl Helper {
         // A key pressed in the terminal of whoever started the supervisor is not for us.
         let _ = rustix::process::setsid();
         let signals = blocked_signals()?;
+        let descriptors = raise_descriptor_limit()?;
         Ok(Helper {
+            descriptors,
             socket,
             assembler: Assembler::default(),
             out: VecDeque::new(),
@@ -237,6 +245,14 @@ impl Helper {
 
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+}
+
+/// Each run holds about a dozen descriptors here, so the soft limit goes as far as it may. Returns
+/// what it was.
+fn raise_descriptor_limit() -> io::Result<u64> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard.min(DESCRIPTORS_MAX).max(soft), hard)?;
+    Ok(soft)
 }
 
 fn blocked_signals() -> io::Result<SignalFd> {

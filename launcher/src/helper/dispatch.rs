@@ -8,7 +8,7 @@ use atenea_core::{Code, Refusal, RunId};
 use atenea_init::wire::ToInit;
 
 use super::context::{Context, group_refusal};
-use super::host_process::HostProcess;
+use super::host_process::{HostProcess, Own};
 use super::removal::Removal;
 use super::run::{Agent, Run, Source};
 use super::sandbox::Outcome;
@@ -123,7 +123,8 @@ impl Helper {
         let root = context.root;
         let run = self.runs.get_mut(&plan.run).ok_or_else(|| no_group(&plan.run))?;
         check_free(run, &plan.run)?;
-        let (host, fds) = HostProcess::start(&run.group, plan, passed, root)?;
+        let own = Own { root, descriptors: self.descriptors };
+        let (host, fds) = HostProcess::start(&run.group, plan, passed, own)?;
         run.agent = Some(Agent::Host(host));
         run.creating = Some(id);
         self.outcome(&plan.run, Outcome::Created { self_test: Vec::new(), fds });

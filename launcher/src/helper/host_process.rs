@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use atenea_cgroup::RunGroup;
 use atenea_core::{Code, Refusal};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
 
@@ -31,6 +32,17 @@ pub(super) struct HostProcess {
     executed: Option<OwnedFd>,
     going: bool,
     started: bool,
+    /// Why it never came to its gate.
+    unprepared: Option<i32>,
+}
+
+/// What the helper itself is.
+#[derive(Clone, Copy)]
+pub(super) struct Own {
+    /// Whether it is root.
+    pub(super) root: bool,
+    /// The soft limit of descriptors that it was started with.
+    pub(super) descriptors: u64,
 }
 
 impl HostProcess {
@@ -39,14 +51,14 @@ impl HostProcess {
         group: &RunGroup,
         plan: &HostPlan,
         passed: Option<OwnedFd>,
-        root: bool,
+        own: Own,
     ) -> Result<(Self, CreatedFds), Refusal> {
-        let own = rustix::process::geteuid().as_raw();
-        if !root && plan.uid != own {
+        let uid = rustix::process::geteuid().as_raw();
+        if !own.root && plan.uid != uid {
             return Err(refusal("without root a run has the supervisor's own uid"));
         }
         let program = Program::new(plan)?;
-        Self::fork(group, plan, program, passed, root).map_err(|e| refusal(&e.to_string()))
+        Self::fork(group, plan, program, passed, own).map_err(|e| refusal(&e.to_string()))
     }
 
     fn fork(
@@ -54,7 +66,7 @@ impl HostProcess {
         plan: &HostPlan,
         program: Program,
         passed: Option<OwnedFd>,
-        root: bool,
+        own: Own,
     ) -> io::Result<(Self, CreatedFds)> {
         let streams = Streams::new(plan.stdin, passed)?;
         let (gate_child, gate) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -64,7 +76,7 @@ impl HostProcess {
             Fork::Child => {
                 drop((gate, executed));
                 let ends = (gate_child, executed_child);
-                Child { group, plan, program, streams: streams.child, helper, root }.run(ends)
+                Child { group, plan, program, streams: streams.child, helper, own }.run(ends)
             }
             Fork::Parent(pid) => Process::new(pid)?,
         };
@@ -75,6 +87,7 @@ impl HostProcess {
             executed: Some(executed),
             going: false,
             started: false,
+            unprepared: None,
         };
         let (stdout, stderr, stdin) = (streams.stdout, streams.stderr, streams.stdin);
         let fds =
@@ -100,6 +113,10 @@ impl HostProcess {
             .gate
             .take()
             .ok_or_else(|| Refusal::new(Code::ProcessRunEnded, "the process was let go already"))?;
+        if let Some(errno) = self.unprepared {
+            let why = io::Error::from_raw_os_error(errno);
+            return Err(refusal(&format!("its groups, user or directory: {why}")));
+        }
         self.going = true;
         rustix::io::write(&gate, b"g")
             .map(drop)
@@ -123,6 +140,10 @@ impl HostProcess {
         self.executed = None;
         let was_going = std::mem::replace(&mut self.going, false);
         match read {
+            Ok(4) if !was_going => {
+                self.unprepared = Some(i32::from_le_bytes(number));
+                None
+            }
             Ok(4) => Some(Outcome::ExecFailed { errno: i32::from_le_bytes(number) }),
             _ if was_going => {
                 self.started = true;
@@ -203,12 +224,12 @@ struct Child<'a> {
     program: Program,
     streams: [OwnedFd; 3],
     helper: Pid,
-    root: bool,
+    own: Own,
 }
 
 impl Child<'_> {
     fn run(self, (gate, executed): (OwnedFd, OwnedFd)) -> ! {
-        let errno = match self.prepare_and_exec(&gate, executed.as_fd()) {
+        let errno = match self.prepare_and_exec(&gate) {
             Ok(never) => match never {},
             Err(error) => error.raw_os_error().unwrap_or(libc::EIO),
         };
@@ -216,14 +237,16 @@ impl Child<'_> {
         exit_now(125)
     }
 
-    fn prepare_and_exec(&self, gate: &OwnedFd, executed: BorrowedFd<'_>) -> io::Result<Infallible> {
+    fn prepare_and_exec(&self, gate: &OwnedFd) -> io::Result<Infallible> {
         let life =
             || spawn::bind_life(self.helper).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH));
         life()?;
         self.group.enter_current()?;
         sys::process::unblock_signals()?;
         rustix::process::setsid()?;
-        if self.root {
+        let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+        setrlimit(Resource::RLIMIT_NOFILE, self.own.descriptors, hard)?;
+        if self.own.root {
             spawn::set_identity(self.plan.uid, self.plan.gid, &self.plan.groups)?;
             life()?;
         }
@@ -233,11 +256,9 @@ impl Child<'_> {
         if rustix::io::retry_on_intr(|| rustix::io::read(gate, &mut byte[..]))? != 1 {
             exit_now(125);
         }
-        // The command may outlive nothing but its group; it need not die with this thread.
         let above = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 3);
         let streams: Vec<OwnedFd> =
             self.streams.iter().map(|fd| above(fd.as_fd())).collect::<Result<_, _>>()?;
-        let _ = executed;
         sys::fd::close_on_exec_from(0)?;
         for (number, stream) in (0..).zip(&streams) {
             sys::fd::place(stream.as_fd(), number)?;

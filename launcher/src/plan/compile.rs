@@ -28,7 +28,7 @@ pub fn compile(input: PlanInput) -> Result<SandboxPlan, Refusal> {
     check_arguments(&input)?;
     let hostname = input.run.as_str().replace('_', "-");
     let mut mounts = base_mounts(&input, &hostname);
-    runtime_mounts(&input, &mut mounts);
+    runtime_mounts(&input, &mut mounts)?;
     granted_mounts(&input, &mut mounts)?;
     // Everything below the root that is ours, `/dev` and `/etc` included, becomes read-only at once.
     mounts.push(Mount { target: "/".into(), what: MountKind::Seal });
@@ -138,18 +138,32 @@ fn base_mounts(input: &PlanInput, hostname: &str) -> Vec<Mount> {
     mounts
 }
 
-fn runtime_mounts(input: &PlanInput, mounts: &mut Vec<Mount>) {
-    for entry in &input.runtime.entries {
-        mounts.push(match entry.clone() {
-            RuntimeEntry::Bind { path, vetted, directory } => Mount {
-                target: path.clone(),
-                what: MountKind::Bind { source: path, vetted, directory, read_only: true },
-            },
-            RuntimeEntry::Symlink { path, to } => {
-                Mount { target: path, what: MountKind::Symlink { to } }
-            }
-        });
+/// The declared runtime. Parts of `/etc` may be declared beside our own files, nothing else in a
+/// tree of the sandbox; and none may meet another.
+fn runtime_mounts(input: &PlanInput, mounts: &mut Vec<Mount>) -> Result<(), Refusal> {
+    for (index, entry) in input.runtime.entries.iter().enumerate() {
+        let path = entry.path();
+        let others = input.runtime.entries.iter().take(index).map(RuntimeEntry::path);
+        let own_files = mounts.iter().map(|mount| &mount.target);
+        let in_etc = path.as_bytes().starts_with(b"/etc/");
+        if !in_etc {
+            target::check(path)?;
+        }
+        let own_files = own_files.filter(|file| in_etc && file.as_bytes().starts_with(b"/etc/"));
+        if let Some(other) = others.chain(own_files).find(|other| target::overlap(path, other)) {
+            return Err(meets(path, other));
+        }
     }
+    mounts.extend(input.runtime.entries.iter().map(|entry| match entry.clone() {
+        RuntimeEntry::Bind { path, vetted, directory } => Mount {
+            target: path.clone(),
+            what: MountKind::Bind { source: path, vetted, directory, read_only: true },
+        },
+        RuntimeEntry::Symlink { path, to } => {
+            Mount { target: path, what: MountKind::Symlink { to } }
+        }
+    }));
+    Ok(())
 }
 
 /// The workspace, then the grants. None may meet another mount of the host: a mount point inside one

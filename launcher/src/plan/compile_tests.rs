@@ -120,6 +120,20 @@ fn a_mount_inside_on_or_above_another_is_refused() {
 }
 
 #[test]
+fn a_declared_runtime_part_in_a_tree_of_the_sandbox_or_in_another_part_is_refused() {
+    let vetted = FileIdentity { dev: 1, ino: 2 };
+    let declared = |path: &str| {
+        let entry = RuntimeEntry::Bind { path: path.into(), vetted, directory: true };
+        with(|input| input.runtime.entries.push(entry))
+    };
+    for bad in ["/run", "/proc", "/usr/local", "/etc/passwd", "/etc/ssl", "/etc/ssl/certs/x"] {
+        assert_eq!(declared(bad).unwrap_err().code, Code::FsBadTarget, "{bad}");
+    }
+    declared("/etc/fonts").unwrap();
+    declared("/nix/store").unwrap();
+}
+
+#[test]
 fn a_command_or_variable_that_cannot_be_passed_is_refused() {
     let code = |change: fn(&mut PlanInput)| with(change).unwrap_err().code;
     assert_eq!(code(|i| i.argv.clear()), Code::ManifestNoCommand);

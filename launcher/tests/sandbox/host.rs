@@ -14,6 +14,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_host_process_runs_as_its_user_and_reports", runs_and_reports),
     ("a_host_process_waits_for_go", waits_for_go),
     ("a_host_process_that_cannot_be_executed_says_so", cannot_be_executed),
+    ("a_host_process_without_its_directory_says_so", without_its_directory),
     ("a_host_process_is_signalled_and_killed_with_its_children", signalled_and_killed),
 ];
 
@@ -100,4 +101,15 @@ fn signalled_and_killed() {
     assert_eq!(read_line(&fds.stdout), "term");
     bench.remove(&plan.run);
     assert_eq!(read_all(fds.stdout), "");
+}
+
+fn without_its_directory() {
+    let mut bench = Bench::configured();
+    let mut plan = plan(&bench, &["true"]);
+    plan.cwd = bytes("/nosuch");
+    let _fds = create(&mut bench, &plan);
+    assert_eq!(bench.ended().0, None);
+    let refusal = bench.ask(Request::Go { run: plan.run.clone() }).unwrap_err();
+    assert!(refusal.cause.contains("No such file"), "{refusal}");
+    bench.remove(&plan.run);
 }
