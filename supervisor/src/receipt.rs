@@ -57,7 +57,7 @@ pub fn make(run: &Run, dirs: &StateDir, head: &str) -> Value {
             "base_commit": run.base_commit,
             "result_tree": run.result_tree,
             "changed": run.changed,
-            "quota": "watched",
+            "quota": if spec.writable_workspace { "watched" } else { "none" },
         },
         "cleanup": cleanup(run),
         "leftovers": run.leftovers(),

@@ -192,6 +192,12 @@ pub(super) async fn discard(
 ) -> Answer<Json<RunStatus>> {
     let run = find(&app, &id).await?.id;
     app.handle.command(Command::Discard { run: run.clone() }).await?;
-    let done = until(&app, &run, |r| r.workspace != Workspace::Discarding).await?;
-    Ok(Json(status_of(&app, &done).await))
+    let answered = |r: &Run| r.workspace != Workspace::Discarding || r.stuck().is_some();
+    let done = until(&app, &run, answered).await?;
+    match done.stuck() {
+        Some((code, cause)) if done.workspace == Workspace::Discarding => {
+            Err(ApiError::of_run(Refusal::new(*code, cause.clone()), run))
+        }
+        _ => Ok(Json(status_of(&app, &done).await)),
+    }
 }

@@ -50,7 +50,7 @@ impl Client {
         key: Key<'_>,
         upgrade: bool,
     ) -> Result<Response<Incoming>, Refusal> {
-        let stream = UnixStream::connect(&self.socket).await.map_err(|e| self.gone(&e))?;
+        let stream = self.connect().await?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake::<_, Full<Bytes>>(TokioIo::new(stream))
                 .await
@@ -70,6 +70,20 @@ impl Client {
             .body(Full::new(Bytes::from(body.unwrap_or_default())))
             .map_err(|e| Refusal::new(Code::ApiBadRequest, e.to_string()))?;
         sender.send_request(request).await.map_err(|e| self.gone(&e))
+    }
+
+    /// Connects to a supervisor of this user or of root, and to nobody else: a manifest holds
+    /// arguments and variables.
+    async fn connect(&self) -> Result<UnixStream, Refusal> {
+        crate::config::check_socket_dir(&self.socket)?;
+        let stream = UnixStream::connect(&self.socket).await.map_err(|e| self.gone(&e))?;
+        let peer = stream.peer_cred().map_err(|e| self.gone(&e))?.uid();
+        if peer == 0 || peer == rustix::process::geteuid().as_raw() {
+            return Ok(stream);
+        }
+        let cause = format!("uid {peer} listens on {}", self.socket.display());
+        Err(Refusal::new(Code::HostNoSupervisor, cause)
+            .with_help("that is not your supervisor; choose another --socket or --state-dir"))
     }
 
     fn gone(&self, error: &dyn std::error::Error) -> Refusal {

@@ -144,7 +144,7 @@ fn host_refusal(app: &App, checked: &Checked) -> Option<Refusal> {
         let cause = format!("profile {} needs the sandbox", checked.profile());
         return Some(Refusal::new(Code::HostSandboxOff, cause));
     }
-    app.host.inner().support.enforceable().err()
+    app.host.inner().enforceable().err()
 }
 
 /// Keeps the sealed manifest in the run's directory before the run is recorded: a recorded run

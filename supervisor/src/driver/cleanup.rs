@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use atenea_core::event::CleanupStep;
+use atenea_core::event::{Chore, CleanupStep};
 use atenea_core::input::Observation;
 use atenea_core::run::{Run, Workspace};
 use atenea_core::{Code, Phase, Refusal, RunId};
@@ -31,7 +31,10 @@ pub(super) async fn remove_group(
     let done = Observation::CleanupDone { run: run.clone(), step: CleanupStep::Group };
     if inner.live.get(run).is_some() {
         return match inner.helper.call(Request::RemoveGroup { run: run.clone() }).await? {
-            Reply::Removed => Ok(done),
+            Reply::Removed => {
+                forget_if_over(inner, run).await;
+                Ok(done)
+            }
             other => Err(stuck(format!("the helper answered {other:?}"))),
         };
     }
@@ -70,6 +73,9 @@ pub(super) async fn close_boundary(inner: &Arc<Inner>, run: &RunId) -> Vec<Obser
         let (boundary, endpoint, captures) = live.with(|parts| {
             parts.fds = None;
             parts.token = None;
+            if let Some(accountant) = parts.accountant.take() {
+                accountant.abort();
+            }
             (parts.boundary.take(), parts.endpoint.take(), std::mem::take(&mut parts.captures))
         });
         if let Some(boundary) = boundary {
@@ -79,6 +85,7 @@ pub(super) async fn close_boundary(inner: &Arc<Inner>, run: &RunId) -> Vec<Obser
             endpoint.close().await;
         }
         *live.stdin.lock().await = None;
+        live.stdin_ready.send_replace(true);
         for capture in captures {
             let stop = capture.abort_handle();
             if tokio::time::timeout(DRAIN_PATIENCE, capture).await.is_err() {
@@ -92,21 +99,17 @@ pub(super) async fn close_boundary(inner: &Arc<Inner>, run: &RunId) -> Vec<Obser
     vec![Observation::CleanupDone { run: run.clone(), step: CleanupStep::Boundary }]
 }
 
-/// Writes the receipt from the durable state. A failure is tried again: a run without its receipt
-/// has not ended.
+/// Writes the receipt from the durable state. A failure is shown and tried again: a run without its
+/// receipt has not ended.
 pub(super) async fn write_receipt(inner: &Arc<Inner>, run: &RunId) -> Vec<Observation> {
-    let mut pause = Duration::from_millis(100);
-    loop {
-        match try_receipt(inner, run).await {
-            Ok(digest) => {
-                finish(inner, run).await;
-                return vec![Observation::ReceiptWritten { run: run.clone(), digest }];
-            }
-            Err(refusal) => {
-                tracing::error!("receipt of {run}: {refusal}");
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(Duration::from_secs(60));
-            }
+    match try_receipt(inner, run).await {
+        Ok(digest) => {
+            finish(inner, run).await;
+            vec![Observation::ReceiptWritten { run: run.clone(), digest }]
+        }
+        Err(refusal) => {
+            tracing::error!("receipt of {run}: {refusal}");
+            vec![Observation::ChoreFailed { run: run.clone(), chore: Chore::Receipt, refusal }]
         }
     }
 }
@@ -132,7 +135,17 @@ fn head_at(inner: &Inner, seq: u64) -> Result<String, Refusal> {
 /// nothing can need it any more.
 async fn finish(inner: &Arc<Inner>, run: &RunId) {
     let _ = std::fs::remove_file(inner.dirs.manifest(run));
-    inner.live.remove(run);
+    // C1: what could not be removed is tried again through the helper, which still knows the run.
+    if inner.run(run).await.is_ok_and(|record| record.leftovers().is_empty()) {
+        inner.live.remove(run);
+    }
+}
+
+/// Forgets a run whose last leftover was removed after its end.
+async fn forget_if_over(inner: &Arc<Inner>, run: &RunId) {
+    if inner.run(run).await.is_ok_and(|record| record.phase == Phase::Ended) {
+        inner.live.remove(run);
+    }
 }
 
 /// Deletes the workspace and what it started from.

@@ -12,7 +12,7 @@ use atenea_core::run::Run;
 use atenea_core::{Code, Refusal, RunId};
 use atenea_journal::Journal;
 use atenea_launcher::plan::HostRuntime;
-use atenea_launcher::probe::HostSupport;
+use atenea_launcher::probe::{Enforceable, HostSupport};
 use atenea_launcher::protocol::Request;
 use atenea_reaper::RunGroup;
 
@@ -204,7 +204,7 @@ impl Host {
             self.inner.support.features().iter().map(feature_view).collect();
         let tests = self.inner.support.self_test();
         serde_json::json!({
-            "enforceable": self.inner.support.enforceable().is_ok(),
+            "enforceable": self.inner.enforceable().is_ok(),
             "features": features,
             "self_test": {
                 "acts": tests.len(),
@@ -252,6 +252,23 @@ fn feature_view(feature: &atenea_launcher::probe::Feature) -> serde_json::Value 
 }
 
 impl Inner {
+    /// The proof that this host can contain a run, with this very engine (S2).
+    ///
+    /// # Errors
+    /// The first feature that is missing, or an engine whose digest is not accepted.
+    pub fn enforceable(&self) -> Result<Enforceable, Refusal> {
+        let engine = &self.config.sandbox.bubblewrap;
+        let accepted = engine.digests.is_empty()
+            || self.boundary.digest.is_some_and(|found| engine.digests.contains(&found));
+        if accepted {
+            return self.support.enforceable();
+        }
+        let found = self.boundary.digest.map_or_else(|| "unknown".to_owned(), |d| d.to_string());
+        let cause = format!("{} has digest {found}, which is not listed", engine.path.display());
+        Err(Refusal::new(Code::HostBubblewrapUnusable, cause)
+            .with_help("add the digest to sandbox.bubblewrap.digests after a review"))
+    }
+
     /// Reports to the driver.
     pub async fn observe(&self, seen: Observation) {
         if let Some(handle) = self.handle.get() {

@@ -36,6 +36,8 @@ pub struct Live {
     pub parts: Mutex<Parts>,
     /// Standard input of the agent, or its terminal.
     pub stdin: tokio::sync::Mutex<Option<OwnedFd>>,
+    /// Set when `stdin` is what it will be: what a client sends before waits.
+    pub stdin_ready: watch::Sender<bool>,
 }
 
 /// What a run holds between its steps.
@@ -51,6 +53,8 @@ pub struct Parts {
     pub boundary: Option<BoundaryHandle>,
     /// Broker.
     pub endpoint: Option<EndpointHandle>,
+    /// The accountant of the workspace.
+    pub accountant: Option<JoinHandle<()>>,
     /// Tasks that capture output.
     pub captures: Vec<JoinHandle<()>>,
     /// What the agent's own end was, once reported.
@@ -72,6 +76,7 @@ impl Live {
             abort: watch::Sender::new(false),
             parts: Mutex::default(),
             stdin: tokio::sync::Mutex::new(None),
+            stdin_ready: watch::Sender::new(false),
         }
     }
 

@@ -7,6 +7,7 @@
 
 pub mod admission;
 mod cleanup;
+mod disk;
 pub mod helper;
 pub mod host;
 pub mod live;

@@ -14,7 +14,7 @@ use atenea_core::run::Run;
 use atenea_core::{BootId, Code, Digest, Profile, Refusal, RunId};
 use atenea_egress::{Boundary, Policy};
 use atenea_launcher::plan::{
-    FileIdentity, Grant, OsBytes, PlanInput, TmpfsSizes, WorkspaceInput, compile,
+    FileIdentity, Grant, HostRuntime, OsBytes, PlanInput, TmpfsSizes, WorkspaceInput, compile,
     default_listeners, default_rlimits,
 };
 use atenea_launcher::protocol::{
@@ -68,7 +68,7 @@ pub(super) async fn create(inner: &Arc<Inner>, run: &RunId) -> Result<Observatio
         Profile::TrustedHost => Request::CreateUnsandboxed(host_plan(&record, &live, &checked, stdin)),
         _ => {
             // S2: only a probe that found this host able to enforce gives this proof.
-            let proof = inner.support.enforceable()?;
+            let proof = inner.enforceable()?;
             let plan = compile(plan_input(inner, &record, &live, &checked)?)?;
             Request::Create(CreateSandbox::new(&proof, plan, stdin))
         }
@@ -134,6 +134,7 @@ async fn take_over(
         }
     };
     *live.stdin.lock().await = input;
+    live.stdin_ready.send_replace(true);
     live.with(|parts| {
         parts.captures = captures;
         parts.fds = Some((created, listeners, broker));
@@ -202,7 +203,7 @@ fn plan_input(
         cwd: Some(checked.cwd().into()),
         workspace: Some(workspace),
         grants: grants?,
-        runtime: inner.runtime.clone(),
+        runtime: runtime(inner, checked)?,
         outside_uid: uid,
         outside_gid: gid,
         limits: run.spec.limits.clone(),
@@ -212,6 +213,17 @@ fn plan_input(
         tty: live.tty.map(|size| (size.rows, size.cols)),
         broker: true,
     })
+}
+
+/// The declared runtime: the host's, and what the manifest declares besides.
+fn runtime(inner: &Inner, checked: &Checked) -> Result<HostRuntime, Refusal> {
+    let more = &checked.manifest().runtime.mounts;
+    if more.is_empty() {
+        return Ok(inner.runtime.clone());
+    }
+    let own = inner.config.runtime_mounts.iter().map(std::path::PathBuf::as_path);
+    let all: Vec<&Path> = own.chain(more.iter().map(Path::new)).collect();
+    HostRuntime::discover(&all)
 }
 
 /// What a path names now; compared again after it is mounted. A link is refused: what was granted
@@ -326,7 +338,10 @@ fn record_of(live: &Live) -> atenea_broker::Record {
 /// Starts the agent.
 pub(super) async fn go(inner: &Arc<Inner>, run: &RunId) -> Result<Observation, Refusal> {
     match inner.helper.call(Request::Go { run: run.clone() }).await? {
-        Reply::Started => Ok(Observation::AgentStarted { run: run.clone() }),
+        Reply::Started => {
+            watch_disk(inner, run).await;
+            Ok(Observation::AgentStarted { run: run.clone() })
+        }
         Reply::ExecFailed { errno } => {
             let error = std::io::Error::from_raw_os_error(errno);
             let program = inner.run(run).await?.spec.program;
@@ -341,6 +356,16 @@ pub(super) async fn go(inner: &Arc<Inner>, run: &RunId) -> Result<Observation, R
     }
 }
 
+/// A workspace on disk has an accountant for as long as its agent may write.
+async fn watch_disk(inner: &Arc<Inner>, run: &RunId) {
+    let (Ok(live), Ok(record)) = (inner.live(run), inner.run(run).await) else { return };
+    if record.spec.writable_workspace {
+        let limit = record.spec.limits.disk_bytes;
+        let task = tokio::spawn(super::disk::watch(Arc::clone(inner), run.clone(), limit));
+        live.with(|parts| parts.accountant = Some(task));
+    }
+}
+
 /// Asks the agent to end.
 pub(super) async fn terminate(inner: &Arc<Inner>, run: &RunId) {
     let signal = rustix::process::Signal::TERM.as_raw();
@@ -352,6 +377,9 @@ pub(super) async fn terminate(inner: &Arc<Inner>, run: &RunId) {
 /// Writes to the agent's standard input or terminal. Waits while the pipe is full: the client's
 /// connection then waits too.
 pub(super) async fn write_stdin(live: &Live, piece: &[u8]) {
+    if live.stdin_ready.subscribe().wait_for(|ready| *ready).await.is_err() {
+        return;
+    }
     let mut slot = live.stdin.lock().await;
     let Some(fd) = slot.as_ref() else { return };
     let terminal = live.tty.is_some();

@@ -14,7 +14,7 @@ use tokio::process::Command;
 
 /// Whose rights a worker has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct As {
+pub(super) struct As {
     /// User id.
     pub uid: u32,
     /// Group id.
@@ -28,7 +28,7 @@ const LINE_BYTES_MAX: usize = 64 << 20;
 ///
 /// # Errors
 /// The worker's refusal, or `fs.io` when it could not be started or broke off.
-pub async fn ask(
+pub(super) async fn ask(
     who: Option<As>,
     request: &Request,
     mut progress: impl FnMut(Progress),

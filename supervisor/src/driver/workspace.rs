@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use atenea_core::event::{ExportTarget, Owner};
+use atenea_core::event::{Chore, ExportTarget, Owner};
 use atenea_core::input::Observation;
 use atenea_core::manifest::Manifest;
 use atenea_core::run::Run;
@@ -27,7 +27,7 @@ const PROGRESS_AFTER: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// What the workspace step found out: later steps and recovery need it. Kept in the run's directory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Prepared {
+pub(super) struct Prepared {
     /// The repository or directory.
     pub source: Source,
     /// Directory on the host that the agent sees.
@@ -57,7 +57,7 @@ impl Prepared {
 ///
 /// # Errors
 /// When the step has not run.
-pub fn prepared_path(inner: &Inner, run: &RunId) -> Result<RawPath, Refusal> {
+pub(super) fn prepared_path(inner: &Inner, run: &RunId) -> Result<RawPath, Refusal> {
     Ok(Prepared::load(inner, run)?.path)
 }
 
@@ -370,9 +370,8 @@ pub(super) async fn discard(inner: &Arc<Inner>, run: &RunId) -> Vec<Observation>
     match super::cleanup::remove_workspace(inner, run).await {
         Ok(()) => vec![Observation::Discarded { run: run.clone() }],
         Err(refusal) => {
-            // The intent is journalled: the next start tries again.
             tracing::error!("workspace of {run}: {refusal}");
-            Vec::new()
+            vec![Observation::ChoreFailed { run: run.clone(), chore: Chore::Discard, refusal }]
         }
     }
 }

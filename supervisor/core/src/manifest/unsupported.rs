@@ -25,6 +25,7 @@ pub(super) fn refuse(manifest: &Manifest) -> Result<(), Refusal> {
         (!manifest.secrets.is_empty(), "secrets"),
         (!manifest.session.keep.is_empty(), "session.keep"),
         (runtime.is_some_and(|image| image != "host"), "runtime.image"),
+        (hides_history(manifest), "workspace.history"),
         (manifest.approval.is_some(), "approval.step"),
         (manifest.parent.is_some(), "parent"),
         (limits.tool_calls.is_some(), "limits.tool_calls"),
@@ -36,6 +37,12 @@ pub(super) fn refuse(manifest: &Manifest) -> Result<(), Refusal> {
         Some((_, path)) => Err(unsupported(path)),
         None => effects(manifest),
     }
+}
+
+/// A private clone that shows all files shows their history too.
+fn hides_history(manifest: &Manifest) -> bool {
+    let workspace = &manifest.workspace;
+    workspace.shows_all_files() && workspace.history() == super::model::History::None
 }
 
 fn inspects(grant: &Network) -> bool {
