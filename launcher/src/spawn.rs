@@ -2,7 +2,7 @@
 //!
 //! Steps, in the order of the design and of [`launch`]:
 //!
-//! 1. bind its life to the helper, enter the run's control groups, make a mount and a network
+//! 1. bind its life to the helper, enter the run's control groups (it was born in one), make a mount and a network
 //!    namespace (inside a user namespace of its own unless started as root), everything private;
 //! 2. make the whole tree that the agent will see, in a filesystem of its own, and seal it;
 //! 3. loopback up, the synthetic range local, listeners; pass the listeners out;
@@ -15,6 +15,7 @@
 //! `atenea-init` waits for *go* (S1).
 
 mod args;
+mod enter;
 mod mounts;
 mod net;
 mod tree;
@@ -24,7 +25,6 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use atenea_cgroup::RunGroup;
 use atenea_core::{Code, Refusal};
 use rustix::fs::Mode;
 use rustix::process::{Pid, Signal};
@@ -34,6 +34,8 @@ use serde::{Deserialize, Serialize};
 use crate::packet::Outgoing;
 use crate::plan::{FileIdentity, OsBytes, SandboxPlan};
 use crate::sys;
+
+pub(crate) use enter::{Entrances, fork_into};
 
 /// First number above the descriptors that `atenea-init` starts with.
 const FIRST_FREE: i32 = 6;
@@ -48,7 +50,7 @@ pub(crate) struct Vetted {
 /// All that the child needs; made before the fork.
 pub(crate) struct Launch<'a> {
     pub(crate) plan: &'a SandboxPlan,
-    pub(crate) group: &'a RunGroup,
+    pub(crate) entrances: Entrances,
     pub(crate) bubblewrap: &'a Path,
     pub(crate) init: &'a Vetted,
     /// Where the tree is made: a directory that everybody may search, seen by this child only.
@@ -121,7 +123,7 @@ fn launch(mut launch: Launch<'_>) -> Result<Infallible, Failure> {
         "signals",
         "unblock them",
     ))?;
-    launch.group.enter_current().map_err(failed(
+    launch.entrances.enter().map_err(failed(
         Code::HostNoCgroup,
         "cgroup",
         "enter the run's groups",

@@ -20,9 +20,9 @@ use super::run::Source;
 use super::sandbox::Outcome;
 use crate::plan::OsBytes;
 use crate::protocol::{CreatedFds, HostPlan, Rusage};
-use crate::spawn;
+use crate::spawn::{self, Entrances};
 use crate::sys;
-use crate::sys::process::{Fork, exit_now, fork};
+use crate::sys::process::exit_now;
 
 pub(super) struct HostProcess {
     process: Process,
@@ -72,13 +72,14 @@ impl HostProcess {
         let (gate_child, gate) = pipe_with(PipeFlags::CLOEXEC)?;
         let (executed, executed_child) = pipe_with(PipeFlags::CLOEXEC)?;
         let helper = rustix::process::getpid();
-        let process = match fork()? {
-            Fork::Child => {
+        let entrances = Entrances::open(group)?;
+        let process = match spawn::fork_into(group)? {
+            None => {
                 drop((gate, executed));
                 let ends = (gate_child, executed_child);
-                Child { group, plan, program, streams: streams.child, helper, own }.run(ends)
+                Child { entrances, plan, program, streams: streams.child, helper, own }.run(ends)
             }
-            Fork::Parent(pid) => Process::new(pid)?,
+            Some((pid, pidfd)) => Process::new(pid, pidfd),
         };
         rustix::fs::fcntl_setfl(&executed, rustix::fs::OFlags::NONBLOCK)?;
         let this = HostProcess {
@@ -219,7 +220,7 @@ impl Program {
 }
 
 struct Child<'a> {
-    group: &'a RunGroup,
+    entrances: Entrances,
     plan: &'a HostPlan,
     program: Program,
     streams: [OwnedFd; 3],
@@ -241,7 +242,7 @@ impl Child<'_> {
         let life =
             || spawn::bind_life(self.helper).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH));
         life()?;
-        self.group.enter_current()?;
+        self.entrances.enter()?;
         sys::process::unblock_signals()?;
         rustix::process::setsid()?;
         let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;

@@ -15,8 +15,7 @@ use super::sandbox::Sandbox;
 use crate::packet::sealed_memfd;
 use crate::plan::SandboxPlan;
 use crate::protocol::Stdin;
-use crate::spawn::{self, Launch};
-use crate::sys::process::{Fork, fork};
+use crate::spawn::{self, Entrances, Launch, fork_into};
 
 /// The ends of the streams that the run gets, and those that the supervisor gets.
 pub(super) struct Streams {
@@ -102,7 +101,7 @@ fn prepare_and_fork(
     let init_plan = sealed_memfd("atenea-plan", &encoded)?;
     let child = Launch {
         plan: &plan,
-        group,
+        entrances: Entrances::open(group)?,
         bubblewrap: &context.bubblewrap,
         init,
         staging: &context.staging,
@@ -114,9 +113,9 @@ fn prepare_and_fork(
         init_plan,
         seccomp,
     };
-    let process = match fork()? {
-        Fork::Child => spawn::run(child),
-        Fork::Parent(pid) => Process::new(pid)?,
+    let process = match fork_into(group)? {
+        None => spawn::run(child),
+        Some((pid, pidfd)) => Process::new(pid, pidfd),
     };
     // The child's ends are closed here, so that only the child holds them.
     drop(child);

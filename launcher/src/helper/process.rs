@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::process::{Pid, PidfdFlags};
+use rustix::process::Pid;
 
 use crate::protocol::{GroupIdentity, ProcessIdentity};
 use crate::sys;
@@ -19,13 +19,9 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Takes a child that was forked just now. It is not reaped yet, so its number is its own.
-    pub(super) fn new(pid: Pid) -> io::Result<Self> {
-        Ok(Process {
-            pid,
-            pidfd: rustix::process::pidfd_open(pid, PidfdFlags::empty())?,
-            ended: None,
-        })
+    /// Takes a child that was forked just now.
+    pub(super) fn new(pid: Pid, pidfd: OwnedFd) -> Self {
+        Process { pid, pidfd, ended: None }
     }
 
     pub(super) fn pidfd(&self) -> &OwnedFd {

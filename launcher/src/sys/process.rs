@@ -1,7 +1,7 @@
 //! Making, ending and waiting for processes.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::process::Pid;
 
@@ -26,6 +26,53 @@ pub(crate) fn fork() -> io::Result<Fork> {
         None => Ok(Fork::Child),
         Some(_) => Err(io::Error::last_os_error()),
     }
+}
+
+/// Forks into a group of the v2 tree: the child is in it from its first instruction, so that a kill
+/// of the group never misses it, and no lock of all groups is taken as for a move. Returns its pidfd
+/// as well.
+///
+/// # Errors
+/// `EAGAIN`, `ENOMEM`, or `EACCES` when the group may not be entered.
+pub(crate) fn fork_into(group: BorrowedFd<'_>) -> io::Result<Option<(Pid, OwnedFd)>> {
+    let mut pidfd: RawFd = -1;
+    let arguments = CloneArguments {
+        flags: CLONE_INTO_CGROUP | u64::from(libc::CLONE_PIDFD.cast_unsigned()),
+        pidfd: (&raw mut pidfd).addr() as u64,
+        exit_signal: u64::from(libc::SIGCHLD.cast_unsigned()),
+        cgroup: u64::from(group.as_raw_fd().cast_unsigned()),
+        ..CloneArguments::default()
+    };
+    // SAFETY: as for `fork`: one thread, no shared memory and no stack are asked for, so the child
+    // goes on with a copy of everything. `arguments` and `pidfd` are live and of the kernel's layout.
+    let pid = unsafe {
+        libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<CloneArguments>())
+    };
+    if pid < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
+    // SAFETY: the kernel stored a new descriptor there, which nothing else owns.
+    Ok(Some((pid, unsafe { OwnedFd::from_raw_fd(pidfd) })))
+}
+
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+/// `struct clone_args` of the kernel.
+#[derive(Default)]
+#[repr(C, align(8))]
+struct CloneArguments {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
 }
 
 /// Ends this process at once: no destructor and no buffer of the parent is run twice.

@@ -215,6 +215,15 @@ fn the_identity() {
     assert!(stat.contains(&format!(" {} ", identity.start_time)), "{stat}");
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     assert_eq!(boot.trim(), identity.boot_id);
+    // S1: it is in every group of the run, and was before it executed anything.
+    let groups = std::fs::read_to_string(format!("/proc/{}/cgroup", identity.pid)).unwrap();
+    for place in &identity.group.places {
+        let inside =
+            |line: &str| line.ends_with(&format!("/{}", place.path.trim_start_matches('/')));
+        assert!(groups.lines().any(inside), "{place:?} {groups}");
+    }
+    let members = groups.lines().filter(|line| line.ends_with(plan.run.as_str())).count();
+    assert_eq!(members, identity.group.places.len(), "{groups}");
     // The agent's host uid is the run's, never 0.
     let owner = std::fs::metadata(format!("/proc/{}", identity.pid)).unwrap().uid();
     assert_eq!(owner, plan.ids.outside_uid);
