@@ -26,7 +26,7 @@ def main():
 
 def one_run(bench, chance, number):
     profile = chance.choice(["read", "workspace-write"])
-    mark = f"ATENEA_LANE={bench.dir.name}"
+    mark = f"LANE_MARK={bench.dir.name}"
     args = ["run", "--profile", profile, "--env", mark, "--"]
     if chance.random() < 0.5:
         bench.run(*args, "sh", "-c", "echo hello; exit 3")
@@ -59,7 +59,7 @@ def look(bench, pid, before, runs):
         if row["workspace"] == "sealed":
             bench.run("discard", row["run"])
     harness.check(bench.supervisor() == pid, "one supervisor served them all")
-    harness.check(harness.marked(f"ATENEA_LANE={bench.dir.name}") == [], "no process is left")
+    harness.check(harness.marked(f"LANE_MARK={bench.dir.name}") == [], "no process is left")
     harness.check(bench.groups() == [], "no control group is left")
     harness.check(bench.mounts() == [], "no mount is left")
     harness.check(len(harness.children(pid)) <= 1, "the supervisor has no child but its helper")

@@ -33,9 +33,10 @@ impl Client {
         &self.socket
     }
 
-    /// Whether somebody listens.
+    /// Whether somebody answers. A supervisor that was just killed may still accept for a moment.
     pub async fn answers(&self) -> bool {
-        UnixStream::connect(&self.socket).await.is_ok()
+        let asked = self.send(Method::GET, "/v1/health", None, None, false).await;
+        asked.is_ok_and(|response| response.status().is_success())
     }
 
     /// Sends one request and gives the response, whatever it is.

@@ -116,11 +116,26 @@ async fn configure(
         instance: instance.to_owned(),
         init: atenea_launcher::client::default_init_path()?.as_path().into(),
         bubblewrap: config.sandbox.bubblewrap.path.as_path().into(),
-        staging: dirs.staging().as_path().into(),
+        staging: staging(dirs).as_path().into(),
         // It exists, is private, and no sandbox may ever see it.
         canary: dirs.instance().as_path().into(),
     });
     helper.call(request).await.map(drop)
+}
+
+/// Over which directory a sandbox's tree is mounted, in its own mount namespace: nothing is ever
+/// written there. A run's uid has to be able to walk to it, which a state directory in somebody's
+/// home does not allow.
+fn staging(dirs: &crate::layout::StateDir) -> std::path::PathBuf {
+    let own = dirs.staging();
+    let walkable = |dir: &Path| {
+        dir.ancestors().all(|part| {
+            std::fs::metadata(part).is_ok_and(|m| m.is_dir() && m.permissions().mode() & 1 == 1)
+        })
+    };
+    // Not `/tmp`: bubblewrap puts a filesystem of its own there.
+    let others = ["/mnt", "/media", "/srv", "/opt"].map(std::path::PathBuf::from);
+    std::iter::once(own.clone()).chain(others).find(|dir| walkable(dir)).unwrap_or(own)
 }
 
 async fn probe(helper: &HelperClient) -> Result<HostSupport, Refusal> {
