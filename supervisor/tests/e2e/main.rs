@@ -1,0 +1,17 @@
+//! The real program from end to end: each test starts its own supervisor on a state directory of its
+//! own, looks at what comes out, and checks that nothing of its runs is left.
+//!
+//! Nothing sleeps here: every command is bounded by `timeout`, every wait is for an event.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod bad_input;
+mod control;
+mod docs;
+mod ends;
+mod inside;
+mod money;
+mod recovery;
+mod relay;
+mod repositories;
+mod support;
+mod workspace;
