@@ -42,6 +42,8 @@ demo: build ## show the main job on real input
 	@scripts/demo $(TARGET)/release/atenea-sup
 
 bench: build ## print the tables of docs/benchmarks.md
+	@$(CARGO) build --quiet --locked --release --target-dir $(TARGET) \
+	  -p atenea-journal --example append_bench -p atenea-sup --example restart_bench
 	@scripts/bench $(TARGET)/release/atenea-sup
 
 long: build ## the long lanes

@@ -65,10 +65,10 @@ def launch(program, times):
 
 def restart(program):
     print("\njournal and restart")
-    example = os.path.join(os.path.dirname(os.path.abspath(program)), "examples", "append_bench")
-    if os.path.exists(example):
-        subprocess.run([example], check=True)
-    subprocess.run([program, "__bench-restart"], check=False)
+    examples = os.path.join(os.path.dirname(os.path.abspath(program)), "examples")
+    for example in ("append_bench", "restart_bench"):
+        sys.stdout.flush()
+        subprocess.run([os.path.join(examples, example)], check=True)
 
 
 main()

@@ -21,7 +21,7 @@ use crate::table::TokenTable;
 pub struct Listeners {
     /// `127.0.0.1:7411`, listening.
     pub tcp: OwnedFd,
-    /// `/run/atenea/broker.sock`, listening; made a step later than the other.
+    /// `/atenea/run/broker.sock`, listening; made a step later than the other.
     pub unix: Option<OwnedFd>,
 }
 

@@ -16,12 +16,15 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<(), Refusal> {
 }
 
 fn try_replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let new = path.with_extension("new");
+    // The whole name takes part: two files of one stem must not share what they are made from.
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let new = Path::new(&new);
     let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(new)?;
     file.write_all(content)?;
     file.sync_all()?;
-    std::fs::rename(&new, path)?;
+    std::fs::rename(new, path)?;
     match path.parent() {
         Some(dir) => File::open(dir)?.sync_all(),
         None => Ok(()),

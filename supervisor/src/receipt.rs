@@ -140,4 +140,3 @@ pub fn with_amendments(dirs: &StateDir, run: &Run) -> Result<String, Refusal> {
     let whole = json!({ "receipt": receipt, "digest": digest, "amendments": run.amendments });
     Ok(whole.to_string())
 }
-

@@ -5,8 +5,8 @@
 
 mod life;
 mod privilege;
-mod recovery;
 mod ready;
+mod recovery;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -50,7 +50,8 @@ pub fn main(global: &Global, ready_fd: i32) -> ExitCode {
         }
     };
     // Two threads: one may wait for the disk while the other serves.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -91,18 +92,23 @@ fn open(global: &Global) -> Result<Opened, Refusal> {
         None => config::socket_path(&root)?,
     };
     let dirs = StateDir::new(root);
-    // First of all: it must be forked before any thread exists.
+    let instance = instance(&dirs)?;
+    // On a unified host our own group must be a leaf before anybody is put into a child of it. A
+    // host that cannot do it refuses enforced runs, with the probe's reason.
+    if let Err(refusal) = atenea_launcher::client::prepare_groups(&instance) {
+        tracing::warn!("{refusal}");
+    }
+    // Before any thread exists.
     let own = std::env::current_exe()
         .map_err(|e| Refusal::new(Code::HostNoSupervisor, format!("own path: {e}")))?;
     let helper = Helper::start(&own)?;
     privilege::drop_unneeded()?;
-    // J4: the lock comes before every other side effect in the state directory.
+    // J4: the lock comes before everything else that happens in the state directory.
     let holder = Holder::this_process("atenea-sup", clock::now().wall_ms);
     let opened = Journal::open(&dirs.journal(), options(&config), holder)
         .map_err(|e| record::refusal(&e))?;
     let state = record::fold(&opened.journal)?;
     make_dirs(&dirs)?;
-    let instance = instance(&dirs)?;
     Ok(Opened { config, dirs, socket, helper, journal: opened.journal, state, instance })
 }
 
@@ -152,8 +158,19 @@ fn instance(dirs: &StateDir) -> Result<String, Refusal> {
     let bits = getrandom::u64()
         .map_err(|e| Refusal::new(Code::HostStateDir, format!("no random bytes: {e}")))?;
     let id = format!("{bits:016x}");
-    files::replace(&path, id.as_bytes())?;
-    Ok(id)
+    // Two that start at once agree: the id is complete under another name before it gets this one.
+    let new = path.with_extension(&id);
+    files::replace(&new, id.as_bytes())?;
+    let linked = std::fs::hard_link(&new, &path);
+    let _ = std::fs::remove_file(&new);
+    match linked {
+        Ok(()) => Ok(id),
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
+            let text = std::fs::read_to_string(&path).map_err(|e| files::io_refusal(&path, &e))?;
+            Ok(text.trim().to_owned())
+        }
+        Err(e) => Err(files::io_refusal(&path, &e)),
+    }
 }
 
 fn is_instance(text: &str) -> bool {

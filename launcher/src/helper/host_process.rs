@@ -68,7 +68,8 @@ impl HostProcess {
         passed: Option<OwnedFd>,
         own: Own,
     ) -> io::Result<(Self, CreatedFds)> {
-        let streams = Streams::new(plan.stdin, passed)?;
+        let owner = own.root.then_some((plan.uid, plan.gid));
+        let streams = Streams::new(plan.stdin, passed, owner)?;
         let (gate_child, gate) = pipe_with(PipeFlags::CLOEXEC)?;
         let (executed, executed_child) = pipe_with(PipeFlags::CLOEXEC)?;
         let helper = rustix::process::getpid();

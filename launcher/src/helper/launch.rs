@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use atenea_cgroup::RunGroup;
 use atenea_core::{Code, Refusal};
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{CWD, Gid, Mode, OFlags, Uid};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 
@@ -26,20 +26,35 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    pub(super) fn new(stdin: Stdin, passed: Option<OwnedFd>) -> io::Result<Self> {
+    /// Pipes that belong to `owner`: a program may open `/dev/stdout`, which asks for the rights to
+    /// the pipe again. Only root can give them away, and only root has to.
+    pub(super) fn new(
+        stdin: Stdin,
+        passed: Option<OwnedFd>,
+        owner: Option<(u32, u32)>,
+    ) -> io::Result<Self> {
         let (input, stdin) = match (stdin, passed) {
             (Stdin::Null, None) => (null()?, None),
             (Stdin::Pipe, None) => {
-                let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+                let (read, write) = pipe_of(owner)?;
                 (read, Some(write))
             }
             (Stdin::Passed, Some(fd)) => (fd, None),
             _ => return Err(io::Error::other("standard input and its descriptor do not agree")),
         };
-        let (stdout, out) = pipe_with(PipeFlags::CLOEXEC)?;
-        let (stderr, err) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (stdout, out) = pipe_of(owner)?;
+        let (stderr, err) = pipe_of(owner)?;
         Ok(Streams { child: [input, out, err], stdout, stderr, stdin })
     }
+}
+
+fn pipe_of(owner: Option<(u32, u32)>) -> io::Result<(OwnedFd, OwnedFd)> {
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+    if let Some((uid, gid)) = owner {
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+        rustix::fs::fchown(&write, Some(uid), Some(gid))?;
+    }
+    Ok((read, write))
 }
 
 fn null() -> io::Result<OwnedFd> {
@@ -88,7 +103,8 @@ fn prepare_and_fork(
     init: &spawn::Vetted,
     seccomp: OwnedFd,
 ) -> io::Result<Sandbox> {
-    let streams = Streams::new(stdin, passed)?;
+    let owner = context.root.then_some((plan.ids.outside_uid, plan.ids.outside_gid));
+    let streams = Streams::new(stdin, passed, owner)?;
     let pair =
         || socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     let (report, report_child) = pair()?;

@@ -86,6 +86,7 @@ codes! {
     FsBadWorkspace = "fs.bad_workspace", "The workspace cannot be used.", "choose a directory of a project, not / and not one that holds the state directory";
     FsStateInWorkspace = "fs.state_in_workspace", "The state directory lies inside the workspace.", "choose another --state-dir or another --workspace";
     FsBadTarget = "fs.bad_target", "A mount target is not allowed.", "use an absolute, plain path outside /proc, /dev, /sys and /run";
+    FsHoldsSocket = "fs.holds_socket", "A granted directory holds a socket: whoever listens there could be reached from inside.", "grant a directory without sockets, or the single files that are needed";
     FsTooLarge = "fs.too_large", "The workspace is larger than the limit for snapshots.", "leave large files out, or raise the limit";
     FsChanged = "fs.changed", "A file changed while it was read.", "try again when nothing writes to the workspace";
     FsIo = "fs.io", "Reading or writing a file failed.", "see the cause; nothing half-done was left";

@@ -21,8 +21,8 @@ pub mod limits;
 pub mod manifest;
 pub mod money;
 pub mod refusal;
-pub mod size;
 pub mod run;
+pub mod size;
 pub mod state;
 
 pub use apply::apply;

@@ -7,9 +7,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use super::types::{
-    AccountView, Info, SetBudget, StopRequest, ViolationView, ViolationsQuery,
-};
+use super::types::{AccountView, Info, SetBudget, StopRequest, ViolationView, ViolationsQuery};
 use super::{ApiError, App, runs, view};
 use crate::driver::record;
 
@@ -65,7 +63,8 @@ pub(super) async fn violations(
     let prefix = query.code.unwrap_or_default();
     let rows = |state: &atenea_core::State| {
         let runs = state.runs.values().filter(|r| only.as_ref().is_none_or(|id| *id == r.id));
-        let all = runs.flat_map(|r| r.violations.iter().map(|(s, v)| ViolationView::new(&r.id, *s, v)));
+        let all =
+            runs.flat_map(|r| r.violations.iter().map(|(s, v)| ViolationView::new(&r.id, *s, v)));
         let mut rows: Vec<ViolationView> = all.filter(|v| v.code.starts_with(&prefix)).collect();
         rows.sort_by_key(|v| v.seq);
         rows

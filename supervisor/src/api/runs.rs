@@ -10,8 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 
 use super::types::{
-    CancelRequest, DiffView, ExportRequest, ExportResult, NewRun, RunAccepted, RunStatus,
-    RunsQuery,
+    CancelRequest, DiffView, ExportRequest, ExportResult, NewRun, RunAccepted, RunStatus, RunsQuery,
 };
 use super::{ApiError, App, Peer, view};
 use crate::clock;
@@ -64,10 +63,8 @@ pub(super) async fn list(
         Some("live") => run.phase != Phase::Ended,
         Some(name) => run.phase.as_str() == name,
     };
-    let mut runs: Vec<Run> = app
-        .handle
-        .read(|state| state.runs.values().filter(|r| fits(r)).cloned().collect())
-        .await;
+    let mut runs: Vec<Run> =
+        app.handle.read(|state| state.runs.values().filter(|r| fits(r)).cloned().collect()).await;
     runs.sort_by_key(|run: &Run| run.seq.0);
     let mut rows = Vec::with_capacity(runs.len());
     for run in &runs {
@@ -135,10 +132,7 @@ pub(super) async fn receipt(State(app): State<App>, Path(id): Path<String>) -> A
 }
 
 /// `GET /v1/runs/{id}/diff`
-pub(super) async fn diff(
-    State(app): State<App>,
-    Path(id): Path<String>,
-) -> Answer<Json<DiffView>> {
+pub(super) async fn diff(State(app): State<App>, Path(id): Path<String>) -> Answer<Json<DiffView>> {
     let run = find(&app, &id).await?;
     if run.phase != Phase::Ended {
         let cause = format!("run {} is {}", run.id, run.phase.as_str());

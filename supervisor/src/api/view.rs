@@ -5,17 +5,15 @@ use atenea_core::ledger::Account;
 use atenea_core::run::Run;
 use atenea_core::{AccountName, Code, Phase};
 
-use super::types::{
-    AccountView, BudgetView, CauseView, ExitStatus, Progress, RunStatus,
-};
+use super::types::{AccountView, BudgetView, CauseView, ExitStatus, Progress, RunStatus};
 
 /// The status of one run. `now_boot_ms` tells how long a running one runs.
 pub fn run_status(run: &Run, now_boot_ms: u64, progress: Option<Progress>) -> RunStatus {
     let ended = run.phase == Phase::Ended;
     let preparing = matches!(run.phase, Phase::Preparing);
-    let running_ms = run.started_at.map(|at| {
-        run.usage.wall_ms.unwrap_or_else(|| now_boot_ms.saturating_sub(at.boot_ms))
-    });
+    let running_ms = run
+        .started_at
+        .map(|at| run.usage.wall_ms.unwrap_or_else(|| now_boot_ms.saturating_sub(at.boot_ms)));
     RunStatus {
         run: run.id.clone(),
         name: run.spec.name.as_ref().map(ToString::to_string),

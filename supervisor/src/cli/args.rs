@@ -222,7 +222,7 @@ pub struct RunArgs {
     #[arg(short, long, conflicts_with = "tty")]
     pub detach: bool,
     /// The command and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<std::ffi::OsString>,
 }
 

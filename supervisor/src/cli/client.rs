@@ -133,9 +133,10 @@ impl Client {
 /// The supervisor's refusal.
 pub async fn whole(response: Response<Incoming>) -> Result<Vec<u8>, Refusal> {
     let status = response.status();
-    let body = response.into_body().collect().await.map_err(|e| {
-        Refusal::new(Code::HostNoSupervisor, format!("the answer broke off: {e}"))
-    })?;
+    let body =
+        response.into_body().collect().await.map_err(|e| {
+            Refusal::new(Code::HostNoSupervisor, format!("the answer broke off: {e}"))
+        })?;
     let bytes = body.to_bytes().to_vec();
     if status.is_success() {
         return Ok(bytes);

@@ -232,7 +232,12 @@ async fn doctor(global: &Global, output: &Output) -> Done {
             row.get(key).and_then(|v| v.as_str()).unwrap_or_default().to_owned()
         };
         for row in &rows {
-            let line = format!("{:<9} {:<24} {}", field(row, "state"), field(row, "name"), field(row, "detail"));
+            let line = format!(
+                "{:<9} {:<24} {}",
+                field(row, "state"),
+                field(row, "name"),
+                field(row, "detail")
+            );
             output.data(&format!("{}\n", line.trim_end()));
             let help = field(row, "help");
             if !help.is_empty() {

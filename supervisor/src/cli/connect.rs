@@ -89,7 +89,7 @@ async fn winner(global: &Global, client: &Client, refusal: Refusal) -> Result<Cl
         }
         tokio::time::sleep(WINNER_PAUSE).await;
         waited += WINNER_PAUSE;
-        if waited.as_millis() % 500 == 0 {
+        if waited.as_millis().is_multiple_of(500) {
             match start(global, &place(global)?.dirs).await {
                 Ok(()) => return Ok(client.clone()),
                 Err(again) if again.code == Code::JournalLocked => {}
@@ -105,8 +105,8 @@ async fn start(global: &Global, dirs: &StateDir) -> Result<(), Refusal> {
     let failed = |error: std::io::Error| {
         Refusal::new(Code::HostNoSupervisor, format!("cannot start a supervisor: {error}"))
     };
-    let (ready, tell) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-        .map_err(|e| failed(e.into()))?;
+    let (ready, tell) =
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
     command.arg("__supervisor").arg("--state-dir").arg(dirs.root());
     if let Some(file) = &global.config {

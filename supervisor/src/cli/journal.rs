@@ -20,8 +20,8 @@ pub(super) async fn journal(global: &Global, output: &Output, command: JournalCo
         }
         (JournalCommand::Verify, None) => {
             let dir = dir(global)?;
-            let report = atenea_journal::verify(&dir, &options(), holder())
-                .map_err(|e| refusal(&e))?;
+            let report =
+                atenea_journal::verify(&dir, &options(), holder()).map_err(|e| refusal(&e))?;
             Ok(show(output, &journal_view::report(&report)))
         }
         (JournalCommand::Stats, Some(client)) => {
@@ -38,7 +38,8 @@ pub(super) async fn journal(global: &Global, output: &Output, command: JournalCo
             Ok(0)
         }
         (JournalCommand::Dump, None) => {
-            let opened = Journal::open(&dir(global)?, options(), holder()).map_err(|e| refusal(&e))?;
+            let opened =
+                Journal::open(&dir(global)?, options(), holder()).map_err(|e| refusal(&e))?;
             output.data(&journal_view::dump(&opened.journal)?);
             Ok(0)
         }
@@ -51,9 +52,31 @@ pub(super) async fn journal(global: &Global, output: &Output, command: JournalCo
 }
 
 fn recover(global: &Global, output: &Output) -> Done {
-    let recovered = atenea_journal::recover_accept_loss(&dir(global)?, &options(), holder(), "accepted by a person")
-        .map_err(|e| refusal(&e))?;
-    output.say(&format!("{recovered:?}"));
+    let recovered = atenea_journal::recover_accept_loss(
+        &dir(global)?,
+        &options(),
+        holder(),
+        "accepted by a person",
+    )
+    .map_err(|e| refusal(&e))?;
+    if output.json {
+        output.object(&serde_json::json!({
+            "epoch": recovered.epoch,
+            "survived": recovered.survived.seq,
+            "lost": recovered.lost,
+            "damage": recovered.damage.to_string(),
+            "kept": recovered.kept,
+        }));
+        return Ok(0);
+    }
+    let lost = recovered.lost.map_or_else(|| "an unknown number of".to_owned(), |n| n.to_string());
+    output.say(&format!(
+        "epoch {} begins after record {}; {lost} records are lost ({})",
+        recovered.epoch, recovered.survived.seq, recovered.damage
+    ));
+    if let Some(kept) = &recovered.kept {
+        output.say(&format!("the old store is kept in {}", kept.display()));
+    }
     Ok(0)
 }
 

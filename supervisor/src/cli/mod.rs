@@ -76,10 +76,21 @@ async fn dispatch(global: &args::Global, output: &Output, command: Command) -> D
         Command::Manifest(command) => manifest::manifest(global, output, command),
         Command::Journal(command) => journal::journal(global, output, command).await,
         Command::Completions { shell } => {
-            let mut command = Cli::command();
-            clap_complete::generate(shell, &mut command, "atenea-sup", &mut std::io::stdout());
+            let mut script = Vec::new();
+            let mut command = shown(&Cli::command());
+            clap_complete::generate(shell, &mut command, "atenea-sup", &mut script);
+            output::print_bytes(&script);
             Ok(0)
         }
         other => commands::dispatch(global, output, other).await,
     }
+}
+
+/// The commands that people are shown: completion scripts would offer the hidden ones too.
+fn shown(whole: &clap::Command) -> clap::Command {
+    let visible = whole.get_subcommands().filter(|command| !command.is_hide_set());
+    clap::Command::new("atenea-sup")
+        .version(env!("CARGO_PKG_VERSION"))
+        .args(whole.get_arguments())
+        .subcommands(visible)
 }

@@ -102,7 +102,10 @@ fn make_manifest(global: &Global, args: &RunArgs) -> Result<Manifest, Refusal> {
         }
         let mut manifest = from_flags(flags)?;
         // The command starts where the person is.
-        if implicit && let Ok(below) = here.strip_prefix(&root) && !below.as_os_str().is_empty() {
+        if implicit
+            && let Ok(below) = here.strip_prefix(&root)
+            && !below.as_os_str().is_empty()
+        {
             manifest.command.cwd = Some(utf8(&below.to_owned().into_os_string())?);
         }
         return Ok(manifest);
@@ -117,9 +120,8 @@ fn make_manifest(global: &Global, args: &RunArgs) -> Result<Manifest, Refusal> {
 /// # Errors
 /// `manifest.unreadable`, or what parsing refuses.
 pub(super) fn read_manifest(file: &std::path::Path) -> Result<Manifest, Refusal> {
-    let bytes = std::fs::read(file).map_err(|e| {
-        Refusal::new(Code::ManifestUnreadable, format!("{}: {e}", file.display()))
-    })?;
+    let bytes = std::fs::read(file)
+        .map_err(|e| Refusal::new(Code::ManifestUnreadable, format!("{}: {e}", file.display())))?;
     manifest::parse_bytes(&bytes)
 }
 

@@ -40,7 +40,8 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
 
 /// All runs.
 pub fn runs(rows: &[RunStatus]) -> String {
-    let head = ["RUN", "NAME", "STATE", "OUTCOME", "PROFILE", "PROGRAM", "TIME", "HELD", "WORKSPACE"];
+    let head =
+        ["RUN", "NAME", "STATE", "OUTCOME", "PROFILE", "PROGRAM", "TIME", "HELD", "WORKSPACE"];
     let cells: Vec<Vec<String>> = rows.iter().map(run_cells).collect();
     table(&head, &cells)
 }
@@ -87,7 +88,12 @@ pub fn run(run: &RunStatus) -> String {
         ("name", run.name.clone().unwrap_or_default()),
         ("state", run.state.clone()),
         ("outcome", if run.outcome.is_some() { outcome(run) } else { String::new() }),
-        ("cause", run.cause.as_ref().map_or_else(String::new, |c| format!("{}: {}", c.code, safe(&c.cause)))),
+        (
+            "cause",
+            run.cause
+                .as_ref()
+                .map_or_else(String::new, |c| format!("{}: {}", c.code, safe(&c.cause))),
+        ),
         ("profile", profile(run)),
         ("program", safe(&run.program)),
         ("requested", clock::rfc3339(run.requested_ms)),
@@ -95,7 +101,12 @@ pub fn run(run: &RunStatus) -> String {
         ("budget", budget(run)),
         ("workspace", run.workspace.clone()),
         ("changed", if run.changed > 0 { format!("{} files", run.changed) } else { String::new() }),
-        ("stuck", run.stuck.as_ref().map_or_else(String::new, |c| format!("{}: {}", c.code, safe(&c.cause)))),
+        (
+            "stuck",
+            run.stuck
+                .as_ref()
+                .map_or_else(String::new, |c| format!("{}: {}", c.code, safe(&c.cause))),
+        ),
         ("leftovers", run.leftovers.join(", ")),
         ("events", format!("{}..{}", run.seq.0, run.seq.1)),
     ];
@@ -179,7 +190,8 @@ mod tests {
 
     #[test]
     fn a_table_aligns_columns_and_ends_lines_clean() {
-        let rows = [vec!["a".to_owned(), "long cell".to_owned()], vec!["bb".to_owned(), String::new()]];
+        let rows =
+            [vec!["a".to_owned(), "long cell".to_owned()], vec!["bb".to_owned(), String::new()]];
         assert_eq!(table(&["X", "Y"], &rows), "X   Y\na   long cell\nbb\n");
     }
 

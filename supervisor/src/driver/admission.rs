@@ -15,6 +15,9 @@ use crate::api::types::{NewRun, RunAccepted};
 use crate::api::{App, Peer};
 use crate::files;
 
+/// Files of one grant that are searched for sockets; more are refused.
+const GRANT_ENTRIES_MAX: u32 = 1_000_000;
+
 /// Handles `POST /v1/runs`.
 ///
 /// # Errors
@@ -28,7 +31,8 @@ pub async fn request(
 ) -> Result<RunAccepted, Refusal> {
     let request = Digest::of(
         atenea_core::digest::canonical_json(
-            &serde_json::to_value(&new).map_err(|e| Refusal::new(Code::ApiBadRequest, e.to_string()))?,
+            &serde_json::to_value(&new)
+                .map_err(|e| Refusal::new(Code::ApiBadRequest, e.to_string()))?,
         )
         .as_bytes(),
     );
@@ -38,13 +42,17 @@ pub async fn request(
     check_workspace(app, &checked)?;
     check_mounts(&checked)?;
     if checked.profile() == Profile::TrustedHost && new.tty.is_some() {
-        return Err(Refusal::new(Code::ManifestUnsupportedFeature, "a trusted-host run has no terminal of its own")
-            .with_help("leave --tty out"));
+        return Err(Refusal::new(
+            Code::ManifestUnsupportedFeature,
+            "a trusted-host run has no terminal of its own",
+        )
+        .with_help("leave --tty out"));
     }
     let host = host_refusal(app, &checked);
-    let run = RunId::from_random(getrandom::u64().map_err(|e| {
-        Refusal::new(Code::ProcessBusy, format!("no random bytes: {e}"))
-    })?);
+    let run = RunId::from_random(
+        getrandom::u64()
+            .map_err(|e| Refusal::new(Code::ProcessBusy, format!("no random bytes: {e}")))?,
+    );
     let generation = app.handle.read(|state| state.generation).await;
     let reservation = checked.hold().map(|_| run.to_string());
     let sealed = Sealed::new(&checked, run.clone(), None, generation, reservation);
@@ -128,6 +136,34 @@ fn check_mounts(checked: &Checked) -> Result<(), Refusal> {
     for mount in &checked.manifest().mounts {
         let path = Path::new(&mount.source);
         std::fs::metadata(path).map_err(|e| files::io_refusal(path, &e))?;
+        check_sockets(path)?;
+    }
+    Ok(())
+}
+
+/// A read-only mount does not keep anybody from connecting to a socket in it. What is there now is
+/// refused; a grant of a place where the host makes sockets later is the grantor's to avoid.
+fn check_sockets(path: &Path) -> Result<(), Refusal> {
+    use std::os::unix::fs::FileTypeExt;
+    let mut pending = vec![path.to_owned()];
+    let mut looked_at = 0u32;
+    while let Some(next) = pending.pop() {
+        let Ok(entries) = std::fs::read_dir(&next) else { continue };
+        for entry in entries.flatten() {
+            looked_at += 1;
+            if looked_at > GRANT_ENTRIES_MAX {
+                let cause = format!("{} holds more than {GRANT_ENTRIES_MAX} files", path.display());
+                return Err(Refusal::new(Code::FsTooLarge, cause)
+                    .with_help("grant a smaller directory: it is searched for sockets"));
+            }
+            let Ok(kind) = entry.file_type() else { continue };
+            if kind.is_socket() {
+                return Err(Refusal::new(Code::FsHoldsSocket, entry.path().display().to_string()));
+            }
+            if kind.is_dir() {
+                pending.push(entry.path());
+            }
+        }
     }
     Ok(())
 }
@@ -153,10 +189,7 @@ fn keep(app: &App, run: &RunId, sealed: &Sealed) -> Result<(), Refusal> {
     let dir = app.dirs.run(run);
     // Searchable, so that the owner of a repository can be given the sealed result to read; what is
     // in it is for its owner only.
-    std::fs::DirBuilder::new()
-        .mode(0o711)
-        .create(&dir)
-        .map_err(|e| files::io_refusal(&dir, &e))?;
+    std::fs::DirBuilder::new().mode(0o711).create(&dir).map_err(|e| files::io_refusal(&dir, &e))?;
     let path = app.dirs.manifest(run);
     let text = serde_json::to_vec(sealed).map_err(|e| Refusal::new(Code::FsIo, e.to_string()))?;
     write_private(&path, &text).inspect_err(|_| forget(app, run))

@@ -24,10 +24,7 @@ const DELETE_TRIES: u32 = 5;
 const DELETE_PAUSE: Duration = Duration::from_millis(200);
 
 /// Kills, proves empty and removes the run's group (C1).
-pub(super) async fn remove_group(
-    inner: &Arc<Inner>,
-    run: &RunId,
-) -> Result<Observation, Refusal> {
+pub(super) async fn remove_group(inner: &Arc<Inner>, run: &RunId) -> Result<Observation, Refusal> {
     let done = Observation::CleanupDone { run: run.clone(), step: CleanupStep::Group };
     if inner.live.get(run).is_some() {
         return match inner.helper.call(Request::RemoveGroup { run: run.clone() }).await? {

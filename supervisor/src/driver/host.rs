@@ -179,8 +179,7 @@ impl Host {
     /// `fs.io`.
     pub fn read_patch(&self, run: &RunId) -> Result<String, Refusal> {
         let path = self.inner.dirs.patch(run);
-        let bytes =
-            std::fs::read(&path).map_err(|e| crate::files::io_refusal(&path, &e))?;
+        let bytes = std::fs::read(&path).map_err(|e| crate::files::io_refusal(&path, &e))?;
         String::from_utf8(bytes).map_err(|_| {
             Refusal::new(Code::ExportBadPath, "the patch holds bytes that are not UTF-8")
                 .with_help("export to a ref instead")
@@ -364,7 +363,9 @@ async fn run_effect(inner: &Arc<Inner>, effect: Effect) -> Vec<Observation> {
         Effect::PrepareWorkspace { run } => {
             step(&run, Step::Workspace, workspace::prepare(inner, &run).await)
         }
-        Effect::MakeGroup { run } => step(&run, Step::Group, sandbox::make_group(inner, &run).await),
+        Effect::MakeGroup { run } => {
+            step(&run, Step::Group, sandbox::make_group(inner, &run).await)
+        }
         Effect::CompilePolicy { run } => step(&run, Step::Policy, sandbox::policy(inner, &run)),
         Effect::CreateSandbox { run } => {
             step(&run, Step::Sandbox, sandbox::create(inner, &run).await)

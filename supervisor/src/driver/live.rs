@@ -120,4 +120,3 @@ impl Registry {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
-

@@ -48,9 +48,12 @@ pub struct Reply {
     pub existing: Option<RunId>,
 }
 
+/// What a command is answered with.
+type Verdict = Result<Reply, Refusal>;
+
 struct Message {
     input: Input,
-    reply: Option<oneshot::Sender<Result<Reply, Refusal>>>,
+    reply: Option<oneshot::Sender<Verdict>>,
 }
 
 /// What everybody else holds of the driver.
@@ -133,8 +136,7 @@ impl Driver {
         let snapshot_at = state.seq;
         let state = Arc::new(RwLock::new(state));
         let handle = Handle { inputs: inputs_tx, state: Arc::clone(&state), seq: seq_rx };
-        let driver =
-            Driver { inputs, state, seq, settings, journal, snapshot_every, snapshot_at };
+        let driver = Driver { inputs, state, seq, settings, journal, snapshot_every, snapshot_at };
         (driver, handle)
     }
 
@@ -249,7 +251,7 @@ impl Driver {
 struct Work {
     events: Vec<Recorded>,
     effects: Vec<Effect>,
-    replies: Vec<(oneshot::Sender<Result<Reply, Refusal>>, Result<Reply, Refusal>)>,
+    replies: Vec<(oneshot::Sender<Verdict>, Verdict)>,
 }
 
 async fn until_boot_ms(wake: Option<u64>) {
@@ -261,4 +263,3 @@ async fn until_boot_ms(wake: Option<u64>) {
         None => std::future::pending().await,
     }
 }
-

@@ -111,5 +111,11 @@ pub fn refusal(error: &JournalError) -> Refusal {
         JournalError::DiskFull { .. } => Code::FsDiskFull,
         _ => Code::JournalIo,
     };
-    Refusal::new(code, error.to_string())
+    let refusal = Refusal::new(code, error.to_string());
+    match error {
+        JournalError::NothingLost => {
+            refusal.with_help("the journal is whole; nothing is to be done")
+        }
+        _ => refusal,
+    }
 }

@@ -14,11 +14,11 @@ use atenea_core::run::Run;
 use atenea_core::{BootId, Code, Digest, Profile, Refusal, RunId};
 use atenea_egress::{Boundary, Policy};
 use atenea_launcher::plan::{
-    FileIdentity, Grant, HostRuntime, OsBytes, PlanInput, TmpfsSizes, WorkspaceInput, compile,
-    default_listeners, default_rlimits,
+    FileIdentity, Grant, HostRuntime, Mount, MountKind, OsBytes, PlanInput, TmpfsSizes,
+    WorkspaceInput, compile, default_listeners, default_rlimits,
 };
 use atenea_launcher::protocol::{
-    Created, CreateSandbox, CreatedFds, HostPlan, Reply, Request, Stdin,
+    CreateSandbox, Created, CreatedFds, HostPlan, Reply, Request, Stdin,
 };
 
 use super::host::Inner;
@@ -26,8 +26,11 @@ use super::live::Live;
 use super::{streams, workspace};
 use crate::layout::Stream;
 
-/// `PATH` inside: the declared runtime, nothing of the host user's.
-const PATH_INSIDE: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
+/// `PATH` inside: the declared runtime and our client, nothing of the host user's.
+const PATH_INSIDE: &str =
+    "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin:/atenea/bin";
+/// Where the client for use inside is.
+const GUEST_PATH: &str = "/atenea/bin/atenea-guest";
 
 /// Makes the control group and sets its limits.
 pub(super) async fn make_group(inner: &Arc<Inner>, run: &RunId) -> Result<Observation, Refusal> {
@@ -65,11 +68,14 @@ pub(super) async fn create(inner: &Arc<Inner>, run: &RunId) -> Result<Observatio
     }
     let stdin = if live.foreground && live.tty.is_none() { Stdin::Pipe } else { Stdin::Null };
     let request = match record.spec.profile {
-        Profile::TrustedHost => Request::CreateUnsandboxed(host_plan(&record, &live, &checked, stdin)),
+        Profile::TrustedHost => {
+            Request::CreateUnsandboxed(host_plan(&record, &live, &checked, stdin))
+        }
         _ => {
             // S2: only a probe that found this host able to enforce gives this proof.
             let proof = inner.enforceable()?;
-            let plan = compile(plan_input(inner, &record, &live, &checked)?)?;
+            let mut plan = compile(plan_input(inner, &record, &live, &checked)?)?;
+            add_guest(&mut plan);
             Request::Create(CreateSandbox::new(&proof, plan, stdin))
         }
     };
@@ -98,7 +104,9 @@ fn created_observation(inner: &Inner, run: &Run, created: &Created) -> Observati
         name: t.name.clone(),
         refused: t.refused,
     };
-    let boundary = if enforced { inner.boundary.clone() } else {
+    let boundary = if enforced {
+        inner.boundary.clone()
+    } else {
         BoundaryInfo { kind: "none".to_owned(), ..BoundaryInfo::default() }
     };
     Observation::SandboxCreated {
@@ -226,11 +234,26 @@ fn runtime(inner: &Inner, checked: &Checked) -> Result<HostRuntime, Refusal> {
     HostRuntime::discover(&all)
 }
 
+/// Puts the client for use inside into the sandbox, when it was installed with us.
+fn add_guest(plan: &mut atenea_launcher::plan::SandboxPlan) {
+    let Ok(own) = std::env::current_exe() else { return };
+    let path = own.with_file_name("atenea-guest");
+    let Ok((vetted, false)) = vetted(&path) else { return };
+    let what = MountKind::Bind {
+        source: path.as_path().into(),
+        vetted,
+        directory: false,
+        read_only: true,
+    };
+    // Before the last entry, which seals the tree.
+    let seal = plan.mounts.len().saturating_sub(1);
+    plan.mounts.insert(seal, Mount { target: GUEST_PATH.into(), what });
+}
+
 /// What a path names now; compared again after it is mounted. A link is refused: what was granted
 /// is what was looked at.
 fn vetted(path: &Path) -> Result<(FileIdentity, bool), Refusal> {
-    let meta =
-        std::fs::symlink_metadata(path).map_err(|e| crate::files::io_refusal(path, &e))?;
+    let meta = std::fs::symlink_metadata(path).map_err(|e| crate::files::io_refusal(path, &e))?;
     if !meta.is_dir() && !meta.is_file() {
         let cause = format!("{} is neither a file nor a directory", path.display());
         return Err(Refusal::new(Code::FsNotFound, cause)

@@ -130,9 +130,10 @@ mod tests {
         let told = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&told);
         let file = create(&path).unwrap();
-        let task = tokio::spawn(capture(Arc::clone(&hub), Stream::Stdout, reader, file, move || {
-            count.fetch_add(1, Ordering::SeqCst);
-        }));
+        let task =
+            tokio::spawn(capture(Arc::clone(&hub), Stream::Stdout, reader, file, move || {
+                count.fetch_add(1, Ordering::SeqCst);
+            }));
         let feed = tokio::task::spawn_blocking(move || {
             let mut out = File::from(writer);
             for _ in 0..10 {

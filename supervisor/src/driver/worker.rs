@@ -85,7 +85,8 @@ pub fn main() -> ! {
     let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
     let polled = rustix::event::poll(&mut input, Some(&now));
     let [input] = input;
-    if armed.is_err() || polled.is_err() || input.revents().contains(rustix::event::PollFlags::HUP) {
+    if armed.is_err() || polled.is_err() || input.revents().contains(rustix::event::PollFlags::HUP)
+    {
         std::process::exit(1);
     }
     atenea_workspace::worker::main()

@@ -34,8 +34,12 @@ pub(super) struct Prepared {
     pub path: RawPath,
     /// Who the agent commits as, and an export is made by.
     pub identity: Identity,
+    /// Bytes of all files at the start.
+    pub bytes: u64,
     /// The sealed result, once there is one.
     pub sealed: Option<Sealed>,
+    /// Why there is none, although the agent is gone.
+    pub unsealable: Option<Refusal>,
 }
 
 impl Prepared {
@@ -47,8 +51,7 @@ impl Prepared {
     }
 
     fn store(&self, inner: &Inner, run: &RunId) -> Result<(), Refusal> {
-        let text =
-            serde_json::to_vec(self).map_err(|e| Refusal::new(Code::FsIo, e.to_string()))?;
+        let text = serde_json::to_vec(self).map_err(|e| Refusal::new(Code::FsIo, e.to_string()))?;
         files::replace(&inner.dirs.prepared(run), &text)
     }
 }
@@ -89,15 +92,21 @@ async fn prepare_all(inner: &Inner, run: &Run, live: &Live) -> Result<Observatio
         Answer::Identity(identity) => identity,
         other => return Err(unexpected(&other)),
     };
-    let (path, base_tree, base_commit) = match run.spec.profile {
+    let Made { path, base_tree, base_commit, bytes } = match run.spec.profile {
         Profile::WorkspaceWrite => clone(inner, run, live, &source, &identity).await?,
         _ => snapshot(inner, live, &source, &identity, who).await?,
     };
-    Prepared { source, path, identity, sealed: None }.store(inner, &run.id)?;
+    Prepared { source, path, identity, bytes, sealed: None, unsealable: None }
+        .store(inner, &run.id)?;
     Ok(Observation::WorkspaceReady { run: run.id.clone(), base_tree, base_commit })
 }
 
-type Made = (RawPath, Option<String>, Option<String>);
+struct Made {
+    path: RawPath,
+    base_tree: Option<String>,
+    base_commit: Option<String>,
+    bytes: u64,
+}
 
 async fn snapshot(
     inner: &Inner,
@@ -115,7 +124,12 @@ async fn snapshot(
     let cache = inner.dirs.cache().as_path().into();
     let request = Request::Snapshot { source: source.clone(), cache, options };
     match worker::ask(who, &request, shown(live)).await? {
-        Answer::Snapshot(made) => Ok((made.path, Some(made.tree), source.head.clone())),
+        Answer::Snapshot(made) => Ok(Made {
+            path: made.path,
+            base_tree: Some(made.tree),
+            base_commit: source.head.clone(),
+            bytes: made.bytes,
+        }),
         other => Err(unexpected(&other)),
     }
 }
@@ -150,7 +164,12 @@ async fn clone(
         options,
     };
     match worker::ask(None, &request, shown(live)).await? {
-        Answer::Clone(made) => Ok((dest.as_path().into(), Some(made.base_tree), made.base_commit)),
+        Answer::Clone(made) => Ok(Made {
+            path: dest.as_path().into(),
+            base_tree: Some(made.base_tree),
+            base_commit: made.base_commit,
+            bytes: made.bytes,
+        }),
         other => Err(unexpected(&other)),
     }
 }
@@ -193,25 +212,63 @@ fn unexpected(answer: &Answer) -> Refusal {
     Refusal::new(Code::FsIo, format!("the workspace worker answered something else: {text}"))
 }
 
-/// Seals what the agent left. Without changes that count, nothing is left to miss.
+/// Longest time a seal may take, seconds: far above what the largest workspace within its limits
+/// needs, and an end for one that was made to take for ever.
+const SEAL_SECONDS_MAX: u64 = 900;
+
+/// Seals what the agent left. Without changes that count, nothing is left to miss. A workspace that
+/// was made so that it cannot be sealed is kept as it is: a person may look at it and discard it.
 pub(super) async fn seal(inner: &Arc<Inner>, run: &RunId) -> Result<Observation, Refusal> {
     let mut prepared = Prepared::load(inner, run)?;
+    let seen = |result_tree, changed| {
+        Ok(Observation::WorkspaceSealed { run: run.clone(), result_tree, changed })
+    };
+    match try_seal(inner, run, prepared.bytes).await {
+        Ok(sealed) => {
+            let c = sealed.changes;
+            let changed = c.added + c.modified + c.deleted + c.ignored + sealed.refused_total;
+            let result_tree = Some(sealed.result_tree.clone());
+            prepared.sealed = Some(sealed);
+            prepared.store(inner, run)?;
+            let other_work = changed == 0 && !unchanged(inner, run).await?;
+            seen(result_tree, if other_work { 1 } else { changed })
+        }
+        Err(refusal) if is_of_the_content(refusal.code) => {
+            tracing::warn!("workspace of {run} cannot be sealed: {}", refusal.cause);
+            prepared.unsealable = Some(refusal);
+            prepared.store(inner, run)?;
+            seen(None, 1)
+        }
+        Err(refusal) => Err(refusal),
+    }
+}
+
+/// Trying again would find the same.
+fn is_of_the_content(code: Code) -> bool {
+    matches!(code, Code::FsTooLarge | Code::FsBadWorkspace | Code::FsNotYours)
+        || code.as_str().starts_with("export.")
+}
+
+async fn try_seal(inner: &Inner, run: &RunId, bytes_before: u64) -> Result<Sealed, Refusal> {
+    let disk = inner.run(run).await?.spec.limits.disk_bytes;
+    let mut options = SealOptions::default();
+    // Twice what it may grow by: files that shrank and grew, and what the accountant saw too late.
+    options.limits.bytes = bytes_before.saturating_add(disk.saturating_mul(2));
     let request = Request::Seal {
         ws: inner.dirs.workspace(run).as_path().into(),
         store: inner.dirs.base(run).as_path().into(),
-        options: SealOptions::default(),
+        options,
     };
-    let sealed = match worker::ask(None, &request, |_| {}).await? {
-        Answer::Sealed(sealed) => sealed,
-        other => return Err(unexpected(&other)),
-    };
-    let c = sealed.changes;
-    let changed = c.added + c.modified + c.deleted + c.ignored + sealed.refused_total;
-    let result_tree = Some(sealed.result_tree.clone());
-    prepared.sealed = Some(sealed);
-    prepared.store(inner, run)?;
-    let changed = if changed == 0 && !unchanged(inner, run).await? { 1 } else { changed };
-    Ok(Observation::WorkspaceSealed { run: run.clone(), result_tree, changed })
+    let limit = std::time::Duration::from_secs(SEAL_SECONDS_MAX);
+    match tokio::time::timeout(limit, worker::ask(None, &request, |_| {})).await {
+        Ok(Ok(Answer::Sealed(sealed))) => Ok(sealed),
+        Ok(Ok(other)) => Err(unexpected(&other)),
+        Ok(Err(refusal)) => Err(refusal),
+        Err(_) => {
+            let cause = format!("it could not be read in {SEAL_SECONDS_MAX} s");
+            Err(Refusal::new(Code::FsTooLarge, cause))
+        }
+    }
 }
 
 /// C4: commits, branches and whatever else the tree does not show count as work too.
@@ -227,7 +284,10 @@ async fn unchanged(inner: &Inner, run: &RunId) -> Result<bool, Refusal> {
 }
 
 fn sealed(prepared: &Prepared, run: &RunId) -> Result<Sealed, Refusal> {
-    let missing = || Refusal::new(Code::ExportNothing, format!("run {run} has nothing sealed"));
+    let missing = || {
+        let why = Refusal::new(Code::ExportNothing, format!("run {run} has nothing sealed"));
+        prepared.unsealable.clone().unwrap_or(why)
+    };
     prepared.sealed.clone().ok_or_else(missing)
 }
 

@@ -76,7 +76,7 @@ async fn start(opened: Opened) -> Result<Running, Refusal> {
         dirs: dirs.clone(),
         config: Arc::clone(&config),
         helper,
-        boundary: boundary_info(&config, &support),
+        boundary: boundary_info(&config),
         support,
         runtime: runtime(&config)?,
         tokens: TokenTable::new(generation),
@@ -160,12 +160,13 @@ fn settings(config: &Config) -> Settings {
     }
 }
 
-fn boundary_info(config: &Config, support: &HostSupport) -> BoundaryInfo {
+fn boundary_info(config: &Config) -> BoundaryInfo {
     let path = &config.sandbox.bubblewrap.path;
-    let found = support.features().iter().find(|f| f.name == "bubblewrap");
+    let said = std::process::Command::new(path).arg("--version").env_clear().output();
+    let version = said.map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned());
     BoundaryInfo {
         kind: "bubblewrap".to_owned(),
-        version: found.and_then(|f| f.found.clone()).unwrap_or_default(),
+        version: version.unwrap_or_default(),
         digest: std::fs::read(path).ok().map(|bytes| Digest::of(&bytes)),
     }
 }

@@ -40,8 +40,7 @@ pub(super) fn scan(root: &Path, instance: &str) -> Result<Option<Scan>, Refusal>
         Err(error) => return Err(unreadable(&error)),
     };
     let disk = Disk::open(root).map_err(|e| unreadable(&e))?;
-    let observed =
-        atenea_reaper::observe(&disk, &layout, instance).map_err(|e| unreadable(&e))?;
+    let observed = atenea_reaper::observe(&disk, &layout, instance).map_err(|e| unreadable(&e))?;
     // Places of dead supervisors that hold nothing any more. Done before the helper makes ours.
     if let Err(error) = atenea_reaper::remove_instances(&layout, &observed.instances) {
         tracing::warn!("groups of dead supervisors: {error}");
@@ -99,7 +98,8 @@ fn remove_all(root: &Path, unknown: Unknown) -> Vec<(String, String)> {
     let mut removed = Vec::new();
     for group in &unknown.groups {
         let name = group.name().to_owned();
-        let gone = kill_group(group, KILL_PATIENCE).and_then(|_| atenea_reaper::remove_group(group));
+        let gone =
+            kill_group(group, KILL_PATIENCE).and_then(|_| atenea_reaper::remove_group(group));
         match gone {
             Ok(()) => removed.push(("group".to_owned(), name)),
             Err(error) => tracing::error!("group {name}: {error}"),

@@ -121,7 +121,9 @@ fn wrong_usage_ends_with_2_and_starts_nothing() {
 
 #[test]
 fn a_configuration_with_an_unknown_key_or_value_starts_nothing() {
-    for text in ["[sandbox]\nmod = \"off\"\n", "[sandbox]\nidle_seconds = 0\n", "[llm]\nx = 1\n", "x"] {
+    for text in
+        ["[sandbox]\nmod = \"off\"\n", "[sandbox]\nidle_seconds = 0\n", "[llm]\nx = 1\n", "x"]
+    {
         let world = World::configured(text);
         world.sup(&["run", "--", "true"]).ends(125).says("host.config");
         assert!(world.run_dirs().is_empty());

@@ -34,10 +34,10 @@ fn a_hold_is_shown_while_the_run_lives_and_released_when_it_has_ended() {
 fn accounts_of_the_configuration_are_there_and_can_be_changed_within_what_is_used() {
     let world = World::configured("[budget.default]\nusd = \"1.50\"\nper = \"day\"\n");
     let account = world.account("default");
-    assert_eq!((&account["usd_limit"], &account["per"]), (&"1.5".into(), &"day".into()));
+    assert_eq!((&account["usd_limit"], &account["per"]), (&"1.50".into(), &"day".into()));
     let run = world.ready(&["--budget", "1.25"], "echo ready; sleep 1000");
     world.sup(&["budget", "set", "default", "1"]).ends(4).says("budget.below_used");
-    assert_eq!(world.account("default")["usd_limit"], "1.5");
+    assert_eq!(world.account("default")["usd_limit"], "1.50");
     world.sup(&["cancel", &run, "--grace", "0s"]).ends(0);
     world.sup(&["wait", &run]).ends(137);
     world.sup(&["budget", "set", "team-a", "250.00", "--per", "month"]).ends(0);

@@ -12,7 +12,8 @@ fn victim(world: &World) -> (String, String) {
     let mark = format!("atenea-mark-{}", world.dir().file_name().unwrap().to_str().unwrap());
     let variable = format!("MARK={mark}");
     let options = ["--profile", "workspace-write", "--budget", "2", "--env", &variable];
-    let script = "trap '' TERM; echo work > precious; sleep 1000 & setsid sleep 1000 & echo ready; wait";
+    let script =
+        "trap '' TERM; echo work > precious; sleep 1000 & setsid sleep 1000 & echo ready; wait";
     let run = world.ready(&options, script);
     assert!(marked(&mark).len() >= 3, "the control: its processes are found by their mark");
     (run, mark)
@@ -113,7 +114,10 @@ fn both_die_while_a_run_is_prepared() {
     assert_eq!(status["outcome"], "aborted");
     assert_eq!(status["cause"]["code"], "recovery.aborted");
     let dir = world.run_dir(&run);
-    assert!(!dir.join("ws").exists() && !dir.join("base.git").exists(), "half-made things are left");
+    assert!(
+        !dir.join("ws").exists() && !dir.join("base.git").exists(),
+        "half-made things are left"
+    );
     assert_eq!(world.sup(&["logs", &run]).out, "");
 }
 

@@ -113,6 +113,11 @@ impl<'a> Copier<'a> {
         Ok(Some(read))
     }
 
+    /// The length a file claims; 0 when it is gone. A sparse one claims what no disk holds.
+    pub(crate) fn claimed(&mut self, path: &[u8]) -> Result<u64, Refusal> {
+        Ok(self.from.stat(path)?.map_or(0, |stat| size_of(&stat)))
+    }
+
     fn link(
         &mut self,
         path: &[u8],

@@ -145,14 +145,15 @@ impl Sealing<'_> {
         let meter = Meter::new(progress, walked.files.len());
         let mut copier = Copier::new(workspace(self.ws)?, meter);
         let mut now = BTreeMap::new();
-        let mut bytes = 0;
+        let mut bytes: u64 = 0;
         for path in walked.files.keys() {
+            // Before it is read: a hole of a terabyte costs the agent nothing.
+            bytes += copier.claimed(path)?;
+            options.limits.check_bytes(bytes)?;
             let read = copier.read(path, None)?.ok_or_else(|| {
                 let shown = crate::path::shown(path);
                 Refusal::new(Code::FsChanged, format!("{shown} vanished while it was read"))
             })?;
-            bytes += crate::beneath::size_of(&read.stat);
-            options.limits.check_bytes(bytes)?;
             now.insert(path.clone(), read.leaf);
         }
         copier.meter.finish();

@@ -94,9 +94,11 @@ fn workspace(manifest: &Manifest, lines: &mut Vec<String>) {
     for pattern in &workspace.include_ignored {
         lines.push(format!("Ignored files {} are visible too.", quoted(pattern)));
     }
+    // A snapshot is files only.
+    let cloned = manifest.profile() != Profile::Read;
     lines.push(match workspace.history() {
-        History::Reachable => "The history of its base is visible.".to_owned(),
-        History::None => "No history is visible.".to_owned(),
+        History::Reachable if cloned => "The history of its base is visible.".to_owned(),
+        _ => "No history is visible.".to_owned(),
     });
 }
 
