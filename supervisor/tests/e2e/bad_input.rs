@@ -52,7 +52,7 @@ fn zero_negative_and_shapeless_limits_are_refused() {
             refused(&world, &["run", &option, "--", "true"], "manifest.bad_limit");
         }
     }
-    refused(&world, &["run", "--budget", "-1", "--", "true"], "budget.bad_amount");
+    refused(&world, &["run", "--budget=-1", "--", "true"], "budget.bad_amount");
 }
 
 #[test]
@@ -191,7 +191,8 @@ fn on_a_full_disk_new_runs_are_refused_and_old_ones_can_be_ended() {
 set -u
 mount -t tmpfs -o size=40m,mode=755 tmpfs "$DIR/disk"
 sup() { "$SUP" --config "$DIR/atenea-sup.toml" --state-dir "$DIR/disk/state" "$@"; }
-run=$(sup run --detach -- sh -c 'sleep 1000') || echo "no first run"
+run=$(sup run --detach -- sh -c 'echo ready; sleep 1000') || echo "no first run"
+until sup logs "$run" | grep -q ready; do :; done
 head -c 100000000 /dev/zero > "$DIR/disk/fill" 2>/dev/null
 sup run -- true; echo "refused: $?"
 sup cancel "$run" --grace 0s; echo "cancel: $?"

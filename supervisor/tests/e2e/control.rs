@@ -36,6 +36,8 @@ fn status_shows_what_lives_and_with_all_what_ended() {
     let shown = world.sup(&["status"]).ends(0).out;
     assert!(shown.contains(&run) && shown.contains("busy") && shown.contains("running"), "{shown}");
     assert_eq!(world.status("busy")["state"], "running");
+    // The control for every check that no group is left: a run that lives has one.
+    assert!(!world.groups().is_empty());
 }
 
 #[test]
