@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 
 use super::logs::Tail;
-use super::types::{FRAME_BYTES_MAX, FrameKind, RunStatus, TtySize};
+use super::types::{FRAME_BYTES_MAX, FrameKind, RunStatus, TtySize, frame};
 use super::{ApiError, App, runs};
 use crate::layout::Stream;
 
@@ -111,12 +111,7 @@ async fn write_frame(
     kind: FrameKind,
     body: &[u8],
 ) -> std::io::Result<()> {
-    let len = u32::try_from(body.len()).map_err(std::io::Error::other)?;
-    let mut frame = Vec::with_capacity(body.len().saturating_add(5));
-    frame.push(kind as u8);
-    frame.extend_from_slice(&len.to_be_bytes());
-    frame.extend_from_slice(body);
-    writer.write_all(&frame).await?;
+    writer.write_all(&frame(kind, body)?).await?;
     writer.flush().await
 }
 

@@ -372,3 +372,16 @@ impl FrameKind {
 
 /// The largest payload of a frame, bytes: what is read from a pipe or file at once.
 pub const FRAME_BYTES_MAX: usize = 64 << 10;
+
+/// One frame as bytes.
+///
+/// # Errors
+/// When the payload is longer than a frame can say.
+pub fn frame(kind: FrameKind, body: &[u8]) -> std::io::Result<Vec<u8>> {
+    let len = u32::try_from(body.len()).map_err(std::io::Error::other)?;
+    let mut frame = Vec::with_capacity(body.len().saturating_add(5));
+    frame.push(kind as u8);
+    frame.extend_from_slice(&len.to_be_bytes());
+    frame.extend_from_slice(body);
+    Ok(frame)
+}

@@ -19,6 +19,7 @@ use super::terminal::{RawMode, size_of_terminal};
 use super::{Done, connect, text};
 use crate::api::types::{
     CancelRequest, FRAME_BYTES_MAX, FrameKind, NewRun, Progress, RunAccepted, RunStatus,
+    frame,
 };
 use crate::config;
 
@@ -335,11 +336,7 @@ async fn write_frame(
     kind: FrameKind,
     body: &[u8],
 ) -> std::io::Result<()> {
-    let len = u32::try_from(body.len()).map_err(std::io::Error::other)?;
-    let mut frame = vec![kind as u8];
-    frame.extend_from_slice(&len.to_be_bytes());
-    frame.extend_from_slice(body);
-    writer.write_all(&frame).await?;
+    writer.write_all(&frame(kind, body)?).await?;
     writer.flush().await
 }
 
