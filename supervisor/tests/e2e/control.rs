@@ -84,7 +84,7 @@ fn info_names_the_supervisor_that_answers_and_starts_none() {
     let state = std::fs::canonicalize(world.state()).unwrap();
     assert_eq!(info["state_dir"], state.to_str().unwrap());
     assert_eq!((&info["generation"], &info["live_runs"]), (&1.into(), &0.into()));
-    assert_eq!(world.supervisor().pid, info["pid"].as_i64().unwrap() as i32);
+    assert_eq!(i64::from(world.supervisor().pid), info["pid"].as_i64().unwrap());
 }
 
 #[test]

@@ -5,13 +5,19 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod bad_input;
+mod boundary;
 mod control;
 mod docs;
 mod ends;
+mod hostile;
 mod inside;
+mod manifests;
 mod money;
+mod ordinary_user;
+mod queue;
 mod recovery;
 mod relay;
 mod repositories;
 mod support;
 mod workspace;
+mod world;

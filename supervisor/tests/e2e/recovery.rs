@@ -43,13 +43,13 @@ fn recovered(world: &World, run: &str, mark: &str) -> Value {
     let receipt = world.receipt(run);
     assert_eq!(receipt["outcome"], status["outcome"]);
     assert_eq!(receipt["leftovers"].as_array().unwrap().len(), 0, "{receipt}");
-    // Nothing priced was granted, so nothing can have been spent (B4).
+    // Nothing priced was granted, so nothing can have been spent (B7).
     assert_eq!(world.account("default")["usd_held"], "0");
     world.sup(&["journal", "verify"]).ends(0);
     status
 }
 
-/// R1, R4, C4: the agent is gone, its work is not.
+/// R1, C4: the agent is gone, its work is not.
 #[track_caller]
 fn lost_with_its_work(world: &World, run: &str, mark: &str) {
     let status = recovered(world, run, mark);
