@@ -240,7 +240,8 @@ fn feature_view(feature: &atenea_launcher::probe::Feature) -> serde_json::Value 
             if feature.required { "missing" } else { "absent" },
             refusal.cause.clone(),
             Some(refusal.code),
-            refusal.help.clone(),
+            // What is only nice to have needs no remedy.
+            if feature.required { refusal.help.clone() } else { String::new() },
         ),
         (found, None) => ("ok", found.clone().unwrap_or_default(), None, String::new()),
     };
