@@ -1,6 +1,7 @@
 //! The client of the control API: one connection a request on a unix socket.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use atenea_core::{Code, Refusal};
 use http_body_util::{BodyExt, Full};
@@ -12,6 +13,10 @@ use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
 use crate::api::types::Problem;
+
+/// How long a supervisor may take to say that it is there. The kernel accepts connections also for
+/// one that is stopped.
+const ANSWER_WAIT: Duration = Duration::from_secs(10);
 
 /// A supervisor that answered.
 #[derive(Clone, Debug)]
@@ -34,9 +39,19 @@ impl Client {
     }
 
     /// Whether somebody answers. A supervisor that was just killed may still accept for a moment.
-    pub async fn answers(&self) -> bool {
-        let asked = self.send(Method::GET, "/v1/health", None, None, false).await;
-        asked.is_ok_and(|response| response.status().is_success())
+    ///
+    /// # Errors
+    /// `journal.locked` when somebody listens and says nothing: it is stopped, or hangs.
+    pub async fn answers(&self) -> Result<bool, Refusal> {
+        let ask = self.send(Method::GET, "/v1/health", None, None, false);
+        match tokio::time::timeout(ANSWER_WAIT, ask).await {
+            Ok(asked) => Ok(asked.is_ok_and(|response| response.status().is_success())),
+            Err(_) => {
+                let cause = format!("who listens on {} does not answer", self.socket.display());
+                Err(Refusal::new(Code::JournalLocked, cause)
+                    .with_help("see whether its process is stopped; when it is killed, the next command recovers"))
+            }
+        }
     }
 
     /// Sends one request and gives the response, whatever it is.

@@ -289,10 +289,11 @@ async fn info(global: &Global, output: &Output) -> Done {
 async fn stop(global: &Global, output: &Output, now: bool) -> Done {
     let client = match connect::existing(global).await {
         Ok(client) => client,
-        Err(_) => {
+        Err(refusal) if refusal.code == Code::HostNoSupervisor => {
             output.say("no supervisor runs");
             return Ok(0);
         }
+        Err(refusal) => return Err(refusal),
     };
     let info: Info = client.get("/v1/info").await?;
     client.give::<_, ()>(Method::POST, "/v1/stop", &StopRequest { now }, None).await?;

@@ -43,11 +43,11 @@ pub fn place(global: &Global) -> Result<Place, Refusal> {
 /// A client of the supervisor that runs, if one does.
 ///
 /// # Errors
-/// `host.no_supervisor`.
+/// `host.no_supervisor`; `journal.locked` when it does not answer.
 pub async fn existing(global: &Global) -> Result<Client, Refusal> {
     let place = place(global)?;
     let client = Client::new(place.socket);
-    if client.answers().await {
+    if client.answers().await? {
         return Ok(client);
     }
     let cause = format!("no supervisor listens on {}", client.socket().display());
@@ -62,7 +62,7 @@ pub async fn existing(global: &Global) -> Result<Client, Refusal> {
 pub async fn ensured(global: &Global) -> Result<Client, Refusal> {
     let place = place(global)?;
     let client = Client::new(place.socket.clone());
-    if client.answers().await {
+    if client.answers().await? {
         return Ok(client);
     }
     if global.socket.is_some() {
@@ -84,7 +84,7 @@ pub async fn ensured(global: &Global) -> Result<Client, Refusal> {
 async fn winner(global: &Global, client: &Client, refusal: Refusal) -> Result<Client, Refusal> {
     let mut waited = Duration::ZERO;
     while waited < WINNER_WAIT {
-        if client.answers().await {
+        if client.answers().await? {
             return Ok(client.clone());
         }
         tokio::time::sleep(WINNER_PAUSE).await;
