@@ -1,5 +1,7 @@
 //! The supervisor as a whole: names, repeated requests, violations, start, stop and its idle end.
 
+use std::os::unix::fs::PermissionsExt;
+
 use crate::support::{Spawned, World, answer_pipe};
 
 #[test]
@@ -12,6 +14,9 @@ fn a_run_is_found_by_name_id_and_prefix_and_an_unknown_one_is_not() {
     world.sup(&["run", "--", "true"]).ends(0);
     world.sup(&["status", "r_"]).ends(4).says("process.ambiguous_run");
     world.sup(&["wait", "nobody"]).ends(125).says("process.no_such_run");
+    for command in ["logs", "receipt", "diff", "export", "discard", "cancel"] {
+        world.sup(&[command, "nobody"]).ends(3).says("process.no_such_run");
+    }
 }
 
 #[test]
@@ -142,6 +147,22 @@ fn a_second_supervisor_on_the_same_journal_is_refused_and_harms_nothing() {
 }
 
 #[test]
+fn a_supervisor_that_does_not_answer_is_busy_and_not_waited_for_for_ever() {
+    let world = World::new();
+    let run = world.ready(&[], "echo ready; sleep 1000");
+    let supervisor = world.supervisor();
+    supervisor.signal(rustix::process::Signal::STOP);
+    let asked = [&["status"][..], &["info"], &["stop"], &["run", "--", "true"]]
+        .map(|args| Spawned::new(world.command().args(args)));
+    let answers = asked.map(Spawned::end);
+    supervisor.signal(rustix::process::Signal::CONT);
+    let statuses = answers.map(|out| out.says("journal.locked").status);
+    assert_eq!(statuses, [5, 5, 5, 125]);
+    assert_eq!(world.status(&run)["state"], "running");
+    assert_eq!(world.sup(&["--json", "status", "--all"]).json().len(), 1);
+}
+
+#[test]
 fn an_idle_supervisor_ends_and_one_with_a_run_does_not() {
     let world = World::configured("[sandbox]\nidle_seconds = 1\n");
     let run = world.ready(&[], "echo ready; sleep 2.5; exit 2");
@@ -179,6 +200,28 @@ fn doctor_says_that_this_host_can_contain_a_run() {
     let world = World::new();
     let doctor = world.sup(&["--json", "doctor"]).ends(0).object();
     assert_eq!(doctor["enforceable"], true);
+}
+
+#[test]
+fn arguments_and_variables_of_a_run_are_in_no_journal_receipt_or_log() {
+    let world = World::new();
+    let variable = "KEY=value-of-a-secret";
+    world.sup(&["run", "--env", variable, "--", "sh", "-c", ": argument-of-a-secret"]).ends(0);
+    let run = world.last()["run"].as_str().unwrap().to_owned();
+    let dump = world.sup(&["journal", "dump"]).ends(0).out;
+    assert!(dump.contains(&run), "the control: the dump holds the run");
+    world.sup(&["stop"]).ends(0);
+    // E4: the sealed manifest holds them for its owner only, and is gone or private.
+    let found = std::process::Command::new("grep")
+        .args(["-rlE", "(value|argument)-of-a-secret"])
+        .arg(world.state())
+        .output()
+        .unwrap();
+    for file in String::from_utf8(found.stdout).unwrap().lines() {
+        assert!(file.ends_with("/manifest.json"), "{file} holds them");
+        let mode = std::fs::metadata(file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o600, "{file}");
+    }
 }
 
 #[test]
