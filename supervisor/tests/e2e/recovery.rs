@@ -143,3 +143,35 @@ fn a_killed_supervisor_that_was_idle_loses_nothing() {
     kill(&[&supervisor]);
     assert_eq!(world.last(), before);
 }
+
+#[test]
+fn a_supervisor_that_is_killed_again_and_again_converges() {
+    let world = World::new();
+    let (run, mark) = victim(&world);
+    let first = world.supervisor();
+    kill(&[&world.helper(&first), &first]);
+    // R2: each start is killed as soon as it answers; what it did is done, the rest is done again.
+    for _ in 0..3 {
+        world.status(&run);
+        let supervisor = world.supervisor();
+        kill(&[&world.helper(&supervisor), &supervisor]);
+    }
+    lost_with_its_work(&world, &run, &mark);
+    let dump = world.sup(&["journal", "dump"]).ends(0).out;
+    assert_eq!(dump.matches("ReceiptIssued").count(), 2, "one for each run: {dump}");
+}
+
+#[test]
+fn an_export_that_was_done_stays_done_when_all_is_killed_after_it() {
+    let world = World::new();
+    repository(&world.work());
+    world.shell(&["--profile", "workspace-write"], "echo two >> file").ends(0);
+    let run = world.last()["run"].as_str().unwrap().to_owned();
+    let before = world.sup(&["--json", "export", &run]).ends(0).object();
+    let supervisor = world.supervisor();
+    kill(&[&world.helper(&supervisor), &supervisor]);
+    assert_eq!(world.status(&run)["workspace"], "exported");
+    let name = before["ref"].as_str().unwrap();
+    let commit = crate::support::git(&world.work(), &["rev-parse", name]);
+    assert_eq!(commit.trim(), before["commit"].as_str().unwrap());
+}

@@ -133,3 +133,25 @@ fn files_of_every_kind_arrive_as_they_are() {
         assert_eq!(out, "latin\ntool\nfile\none\nhidden\n", "{profile}");
     }
 }
+
+#[test]
+fn a_submodule_is_there_and_a_change_inside_it_is_not_silently_lost() {
+    let world = World::new();
+    let part = world.dir().join("part");
+    repository(&part);
+    let work = world.work();
+    repository(&work);
+    let url = part.to_str().unwrap();
+    let add = ["-c", "protocol.file.allow=always", "submodule", "add", "-q", url, "part"];
+    git(&work, &add);
+    git(&work, &["commit", "-q", "-m", "part"]);
+    for profile in ["read", WRITE] {
+        let out = world.shell(&["--profile", profile], "cat part/file").ends(0).out;
+        assert_eq!(out, "one\n", "{profile}");
+    }
+    world.shell(&["--profile", WRITE], "echo two >> part/file").ends(0);
+    let run = world.last()["run"].as_str().unwrap().to_owned();
+    world.sup(&["export", &run]).ends(4).says("export.submodule");
+    let patch = world.sup(&["export", &run, "--patch", "-"]).ends(0).out;
+    assert!(patch.contains("+two"), "{patch}");
+}
