@@ -217,6 +217,8 @@ impl Journal {
     /// # Errors
     /// `DiskFull`, or `Io` when the file system cannot be asked.
     pub fn has_space(&self, min_bytes: u64) -> Result<(), JournalError> {
+        // What was used up for cleanup is set aside again before anything new.
+        self.shared().space.ensure()?;
         self.shared().space.has_space(min_bytes)
     }
 

@@ -92,6 +92,7 @@ fn open(global: &Global) -> Result<Opened, Refusal> {
         None => config::socket_path(&root)?,
     };
     let dirs = StateDir::new(root);
+    refuse_lost_journal(&dirs)?;
     let instance = instance(&dirs)?;
     // On a unified host our own group must be a leaf before anybody is put into a child of it. A
     // host that cannot do it refuses enforced runs, with the probe's reason.
@@ -126,7 +127,7 @@ fn options(config: &Config) -> Options {
 }
 
 fn make_dirs(dirs: &StateDir) -> Result<(), Refusal> {
-    use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+    use std::os::unix::fs::DirBuilderExt;
     // Searchable but not listable: the path of a run's own directory has to be walked by its uid.
     for dir in [dirs.cache(), dirs.staging(), dirs.runs()] {
         match std::fs::DirBuilder::new().mode(0o711).create(&dir) {
@@ -135,10 +136,42 @@ fn make_dirs(dirs: &StateDir) -> Result<(), Refusal> {
             }
             _ => {}
         }
-        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o711))
-            .map_err(|e| files::io_refusal(&dir, &e))?;
+        // Never through a link: what it points to is not ours to change.
+        let flags = rustix::fs::OFlags::DIRECTORY
+            | rustix::fs::OFlags::NOFOLLOW
+            | rustix::fs::OFlags::RDONLY
+            | rustix::fs::OFlags::CLOEXEC;
+        let opened = rustix::fs::open(&dir, flags, rustix::fs::Mode::empty());
+        let not_ours = |why: String| {
+            Refusal::new(Code::HostStateDir, format!("{}: {why}", dir.display()))
+                .with_help("it must be a directory of this user, made by atenea-sup")
+        };
+        let opened = opened.map_err(|e| not_ours(format!("no directory of its own ({e})")))?;
+        let owner = rustix::fs::fstat(&opened).map_err(|e| not_ours(e.to_string()))?.st_uid;
+        if owner != rustix::process::geteuid().as_raw() {
+            return Err(not_ours(format!("it belongs to uid {owner}")));
+        }
+        rustix::fs::fchmod(&opened, rustix::fs::Mode::from_raw_mode(0o711))
+            .map_err(|e| not_ours(e.to_string()))?;
     }
     Ok(())
+}
+
+/// J3, B3: a state directory that has run directories had a journal. Without it, holds and work
+/// would be forgotten in silence.
+fn refuse_lost_journal(dirs: &StateDir) -> Result<(), Refusal> {
+    let journal = dirs.journal();
+    let there = ["journal.redb", "anchor"].iter().any(|name| journal.join(name).exists());
+    let runs = std::fs::read_dir(dirs.runs()).is_ok_and(|mut entries| entries.next().is_some());
+    if there || !runs {
+        return Ok(());
+    }
+    let cause = format!("{} has runs but no journal", dirs.root().display());
+    Err(Refusal::new(Code::JournalTruncated, cause).with_help(format!(
+        "restore {} from a backup; or, to begin anew, move {} away first",
+        journal.display(),
+        dirs.runs().display()
+    )))
 }
 
 /// The id in the names of our control groups: the same for the life of the state directory, so that

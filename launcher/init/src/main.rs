@@ -57,6 +57,10 @@ fn main() -> ExitCode {
 }
 
 fn start() -> ExitCode {
+    if let Err(error) = sys::signal::plain_faults() {
+        eprintln!("atenea-init: signals: {error}");
+        return ExitCode::from(EXIT_FAILED);
+    }
     let Some(inherited) = sys::fd::take_inherited() else {
         eprintln!("atenea-init: no plan on descriptors 3 to 5: started by the launcher only");
         return ExitCode::from(EXIT_USAGE);

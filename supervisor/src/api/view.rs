@@ -11,9 +11,10 @@ use super::types::{AccountView, BudgetView, CauseView, ExitStatus, Progress, Run
 pub fn run_status(run: &Run, now_boot_ms: u64, progress: Option<Progress>) -> RunStatus {
     let ended = run.phase == Phase::Ended;
     let preparing = matches!(run.phase, Phase::Preparing);
+    let until = run.ended_at.map_or(now_boot_ms, |ended| ended.boot_ms);
     let running_ms = run
         .started_at
-        .map(|at| run.usage.wall_ms.unwrap_or_else(|| now_boot_ms.saturating_sub(at.boot_ms)));
+        .map(|at| run.usage.wall_ms.unwrap_or_else(|| until.saturating_sub(at.boot_ms)));
     RunStatus {
         run: run.id.clone(),
         name: run.spec.name.as_ref().map(ToString::to_string),

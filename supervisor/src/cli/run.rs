@@ -18,8 +18,7 @@ use super::output::Output;
 use super::terminal::{RawMode, size_of_terminal};
 use super::{Done, connect, text};
 use crate::api::types::{
-    CancelRequest, FRAME_BYTES_MAX, FrameKind, NewRun, Progress, RunAccepted, RunStatus,
-    frame,
+    CancelRequest, FRAME_BYTES_MAX, FrameKind, NewRun, Progress, RunAccepted, RunStatus, frame,
 };
 use crate::config;
 
@@ -370,6 +369,10 @@ async fn watch_signals(
                 }
                 continue;
             }
+        }
+        if times > 2 {
+            output.say("leaving; the supervisor goes on ending the run");
+            std::process::exit(i32::from(crate::exit::RUN_FAILED));
         }
         let kill = times > 1;
         output.say(if kill { "killing" } else { "cancelling; once more kills" });

@@ -40,7 +40,7 @@ pub async fn request(
     let checked = check(&manifest, &app.config.ceilings())?;
     let name = new.name.as_deref().map(RunName::parse).transpose()?;
     check_workspace(app, &checked)?;
-    check_mounts(&checked)?;
+    check_mounts(app, &checked)?;
     if checked.profile() == Profile::TrustedHost && new.tty.is_some() {
         return Err(Refusal::new(
             Code::ManifestUnsupportedFeature,
@@ -132,10 +132,16 @@ fn check_workspace(app: &App, checked: &Checked) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check_mounts(checked: &Checked) -> Result<(), Refusal> {
+fn check_mounts(app: &App, checked: &Checked) -> Result<(), Refusal> {
+    let state = std::fs::canonicalize(app.dirs.root()).unwrap_or_else(|_| app.dirs.root().into());
     for mount in &checked.manifest().mounts {
         let path = Path::new(&mount.source);
         std::fs::metadata(path).map_err(|e| files::io_refusal(path, &e))?;
+        let real = std::fs::canonicalize(path).map_err(|e| files::io_refusal(path, &e))?;
+        if real.starts_with(&state) || state.starts_with(&real) {
+            let cause = format!("{} and the state directory overlap", path.display());
+            return Err(Refusal::new(Code::FsStateInWorkspace, cause));
+        }
         check_sockets(path)?;
     }
     Ok(())

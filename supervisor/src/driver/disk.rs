@@ -14,6 +14,8 @@ use super::host::Inner;
 /// Pause between two looks, at least. A look that takes long makes the pause longer, so that looking
 /// never takes more than a tenth of a core.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
+/// Pause between two glances at the free space of the whole disk, which cost one system call.
+const GLANCE: Duration = Duration::from_millis(25);
 /// What a file or directory counts at least, bytes: empty ones fill a disk too.
 const ENTRY_BYTES_MIN: u64 = 4_096;
 /// Directories that wait to be read; deeper or wider growth than this is over any limit.
@@ -25,7 +27,7 @@ pub(super) async fn watch(inner: Arc<Inner>, run: RunId, limit: u64) {
     let Some(base) = measure(dir.clone()).await else { return };
     let mut pause = PAUSE_MIN;
     loop {
-        tokio::time::sleep(pause).await;
+        wait(&dir, pause, limit).await;
         let began = crate::clock::now().boot_ms;
         let Some(now) = measure(dir.clone()).await else { continue };
         let took = crate::clock::now().boot_ms.saturating_sub(began);
@@ -35,6 +37,25 @@ pub(super) async fn watch(inner: Arc<Inner>, run: RunId, limit: u64) {
             let cause = format!("the workspace grew by {grown} bytes, the limit is {limit}");
             let refusal = Refusal::new(Code::LimitDisk, cause);
             inner.observe(Observation::LimitExceeded { run, refusal }).await;
+            return;
+        }
+    }
+}
+
+/// Waits for the next look: sooner when the disk as a whole fills up faster than the run may.
+async fn wait(dir: &Path, pause: Duration, limit: u64) {
+    let free = || {
+        let stat = rustix::fs::statvfs(dir).ok()?;
+        Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+    };
+    let before = free();
+    let mut waited = Duration::ZERO;
+    while waited < pause {
+        tokio::time::sleep(GLANCE).await;
+        waited += GLANCE;
+        if let (Some(before), Some(now)) = (before, free())
+            && before.saturating_sub(now) > limit / 2
+        {
             return;
         }
     }

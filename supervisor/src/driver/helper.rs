@@ -16,6 +16,9 @@ use crate::watched::{Holder, watch};
 /// A reply and the descriptors that came with it.
 pub type Answer = (Result<Reply, Refusal>, Vec<OwnedFd>);
 
+/// Every effect is answered in bounded time; the helper's own bounds are below this.
+const REPLY_SECONDS_MAX: std::time::Duration = std::time::Duration::from_secs(90);
+
 type Waiting = oneshot::Sender<Answer>;
 
 /// Sends requests; clones share one socket.
@@ -65,7 +68,13 @@ impl HelperClient {
         if self.requests.send((request, reply)).is_err() {
             return dead();
         }
-        answer.await.unwrap_or_else(|_| dead())
+        match tokio::time::timeout(REPLY_SECONDS_MAX, answer).await {
+            Ok(answer) => answer.unwrap_or_else(|_| dead()),
+            Err(_) => {
+                let cause = format!("no reply came in {} s", REPLY_SECONDS_MAX.as_secs());
+                (Err(Refusal::new(Code::ProcessHelperDied, cause)), Vec::new())
+            }
+        }
     }
 
     /// As [`HelperClient::ask`] for requests whose reply carries no descriptors.

@@ -14,7 +14,7 @@ use atenea_core::run::Run;
 use atenea_core::{BootId, Code, Digest, Profile, Refusal, RunId};
 use atenea_egress::{Boundary, Policy};
 use atenea_launcher::plan::{
-    FileIdentity, Grant, HostRuntime, Mount, MountKind, OsBytes, PlanInput, TmpfsSizes,
+    FileIdentity, Grant, HostRuntime, Mount, MountKind, OsBytes, PlanInput, Rlimit, TmpfsSizes,
     WorkspaceInput, compile, default_listeners, default_rlimits,
 };
 use atenea_launcher::protocol::{
@@ -29,6 +29,8 @@ use crate::layout::Stream;
 /// `PATH` inside: the declared runtime and our client, nothing of the host user's.
 const PATH_INSIDE: &str =
     "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin:/atenea/bin";
+/// `RLIMIT_FSIZE` of Linux on every architecture.
+const RLIMIT_FSIZE: u32 = 1;
 /// Where the client for use inside is.
 const GUEST_PATH: &str = "/atenea/bin/atenea-guest";
 
@@ -217,7 +219,7 @@ fn plan_input(
         limits: run.spec.limits.clone(),
         tmpfs: TmpfsSizes::for_limits(&run.spec.limits),
         listeners: default_listeners(),
-        rlimits: default_rlimits(),
+        rlimits: rlimits(run),
         tty: live.tty.map(|size| (size.rows, size.cols)),
         broker: true,
     })
@@ -248,6 +250,15 @@ fn add_guest(plan: &mut atenea_launcher::plan::SandboxPlan) {
     // Before the last entry, which seals the tree.
     let seal = plan.mounts.len().saturating_sub(1);
     plan.mounts.insert(seal, Mount { target: GUEST_PATH.into(), what });
+}
+
+/// The usual limits of a process, and no single file beyond the disk limit: the kernel refuses what
+/// the accountant would see too late.
+fn rlimits(run: &Run) -> Vec<Rlimit> {
+    let mut limits = default_rlimits();
+    let bytes = run.spec.limits.disk_bytes;
+    limits.push(Rlimit { resource: RLIMIT_FSIZE, soft: bytes, hard: bytes });
+    limits
 }
 
 /// What a path names now; compared again after it is mounted. A link is refused: what was granted

@@ -36,6 +36,8 @@ pub(super) async fn ask(
     let broke = |why: String| Refusal::new(Code::FsIo, format!("the workspace worker: {why}"));
     let mut command = std::process::Command::new("/proc/self/exe");
     command.arg0("atenea-sup").arg("__workspace").env_clear();
+    // A group of its own, so that what it started can be ended with it.
+    command.process_group(0);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
     if let Some(who) = who {
         // The standard library drops supplementary groups when it sets a uid as root.
@@ -47,6 +49,7 @@ pub(super) async fn ask(
         .kill_on_drop(true)
         .spawn()
         .map_err(|e| broke(format!("not started: {e}")))?;
+    let group = Group(child.id());
     let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
         return Err(broke("has no pipes".to_owned()));
     };
@@ -69,7 +72,22 @@ pub(super) async fn ask(
     };
     drop(stdin);
     let _ = child.wait().await;
+    drop(group);
     result
+}
+
+/// The process group of a worker: whatever is left of it ends when this is dropped, also when the
+/// future that waits for the worker is.
+struct Group(Option<u32>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let leader = self.0.and_then(|pid| i32::try_from(pid).ok());
+        if let Some(leader) = leader.and_then(rustix::process::Pid::from_raw) {
+            // Gone already is what is wanted.
+            let _ = rustix::process::kill_process_group(leader, rustix::process::Signal::KILL);
+        }
+    }
 }
 
 /// The worker's whole program. It dies with the supervisor: nothing may write to a workspace whose

@@ -22,6 +22,8 @@ use crate::files;
 
 /// Largest diff that is shown, bytes.
 const DIFF_BYTES_MAX: u64 = 16 << 20;
+/// Longest time a preparation may take, seconds: a million files take minutes.
+const PREPARE_SECONDS_MAX: u64 = 1_800;
 /// Progress is shown when a step takes longer than this.
 const PROGRESS_AFTER: std::time::Duration = std::time::Duration::from_secs(1);
 
@@ -68,8 +70,14 @@ pub(super) fn prepared_path(inner: &Inner, run: &RunId) -> Result<RawPath, Refus
 pub(super) async fn prepare(inner: &Arc<Inner>, run: &RunId) -> Result<Observation, Refusal> {
     let live = inner.live(run)?;
     let record = inner.run(run).await?;
+    let limit = std::time::Duration::from_secs(PREPARE_SECONDS_MAX);
     tokio::select! {
-        done = prepare_all(inner, &record, &live) => done,
+        done = tokio::time::timeout(limit, prepare_all(inner, &record, &live)) => {
+            done.unwrap_or_else(|_| {
+                let cause = format!("the workspace was not there after {PREPARE_SECONDS_MAX} s");
+                Err(Refusal::new(Code::FsTooLarge, cause))
+            })
+        }
         () = live.aborted() => {
             Err(Refusal::new(Code::RecoveryAborted, "the workspace was not finished: the run was ended"))
         }
@@ -214,7 +222,7 @@ fn unexpected(answer: &Answer) -> Refusal {
 
 /// Longest time a seal may take, seconds: far above what the largest workspace within its limits
 /// needs, and an end for one that was made to take for ever.
-const SEAL_SECONDS_MAX: u64 = 900;
+const SEAL_SECONDS_MAX: u64 = 300;
 
 /// Seals what the agent left. Without changes that count, nothing is left to miss. A workspace that
 /// was made so that it cannot be sealed is kept as it is: a person may look at it and discard it.
@@ -296,21 +304,45 @@ pub(super) async fn diff(inner: &Inner, run: &Run) -> Result<DiffView, Refusal> 
     let prepared = Prepared::load(inner, &run.id)?;
     let sealed = sealed(&prepared, &run.id)?;
     let store: RawPath = inner.dirs.base(&run.id).as_path().into();
-    let ask = Request::Diff { store: store.clone(), sealed: sealed.clone(), max: DIFF_BYTES_MAX };
+    let request = (store.clone(), sealed.clone());
+    let ask = Request::Diff { store: request.0, sealed: request.1, max: DIFF_BYTES_MAX };
     let text = match worker::ask(None, &ask, |_| {}).await? {
         Answer::Diff(text) => text,
         other => return Err(unexpected(&other)),
     };
-    let files = match worker::ask(None, &Request::DiffJson { store, sealed }, |_| {}).await? {
-        Answer::DiffFiles(files) => files,
-        other => return Err(unexpected(&other)),
-    };
-    let mut shown = text.text;
+    let files =
+        match worker::ask(None, &Request::DiffJson { store, sealed: sealed.clone() }, |_| {})
+            .await?
+        {
+            Answer::DiffFiles(files) => files,
+            other => return Err(unexpected(&other)),
+        };
+    let mut shown = refused_lines(&sealed);
+    shown.push_str(&text.text);
     if text.truncated {
         shown.push_str("\n(the rest is left out; export to a ref to see all)\n");
     }
-    let files = files.iter().filter_map(|f| serde_json::to_value(f).ok()).collect();
+    let changes = files.iter().filter_map(|f| serde_json::to_value(f).ok());
+    let refused = sealed.refused.iter().filter_map(|r| {
+        let code = r.code;
+        Some(serde_json::json!({ "path": serde_json::to_value(&r.path).ok()?, "refused": code }))
+    });
+    let files = changes.chain(refused).collect();
     Ok(DiffView { text: shown, files })
+}
+
+/// What an export would refuse is shown first: it is in no tree, so no diff has it.
+fn refused_lines(sealed: &Sealed) -> String {
+    let mut lines: String = sealed
+        .refused
+        .iter()
+        .map(|r| format!("! not exportable: {} ({})\n", r.path.shown(), r.code))
+        .collect();
+    let named = u64::try_from(sealed.refused.len()).unwrap_or(u64::MAX);
+    if sealed.refused_total > named {
+        lines.push_str(&format!("! and {} more\n", sealed.refused_total - named));
+    }
+    lines
 }
 
 /// Refuses a ref that cannot be made before the intent is journalled.

@@ -50,6 +50,25 @@ struct Action {
     mask: u64,
 }
 
+/// Takes away the handlers that the language runtime has for faults. A signal with its default action
+/// does not reach pid 1 from inside its namespace; one with a handler would let the agent end init.
+pub(crate) fn plain_faults() -> io::Result<()> {
+    for signal in [libc::SIGSEGV, libc::SIGBUS] {
+        set_default(signal)?;
+    }
+    Ok(())
+}
+
+fn set_default(signal: i32) -> io::Result<()> {
+    let default = Action::default();
+    let null = std::ptr::null_mut::<Action>();
+    // SAFETY: the kernel reads the action, which lives across the call and names no handler.
+    let answer = unsafe {
+        libc::syscall(libc::SYS_rt_sigaction, signal, &raw const default, null, MASK_BYTES)
+    };
+    check(answer).map(drop)
+}
+
 /// Gives every signal its default action and blocks none, as a program expects to be started.
 pub(crate) fn reset() -> io::Result<()> {
     let default = Action::default();
