@@ -41,7 +41,7 @@ docs: deps ## generated pages: error codes, command reference
 demo: build ## show the main job on real input
 	@scripts/demo $(TARGET)/release/atenea-sup
 
-bench: build ## print the tables of docs/benchmarks.md
+bench: build ## measure launch, journal and restart
 	@$(CARGO) build --quiet --locked --release --target-dir $(TARGET) \
 	  -p atenea-journal --example append_bench -p atenea-sup --example restart_bench
 	@scripts/bench $(TARGET)/release/atenea-sup
