@@ -90,7 +90,9 @@ fn a_full_writable_place_stops_the_writer_and_a_full_workspace_ends_the_run() {
     let script = "head -c 3000000 /dev/zero > /tmp/x; stat -c %s /tmp/x";
     assert_eq!(world.shell(&["--disk", "1MiB"], script).ends(0).out, "1048576\n");
     let options = ["--profile", "workspace-write", "--disk", "1MiB"];
-    let out = world.shell(&options, "head -c 20000000 /dev/zero > big; sleep 1000");
+    // No single file is over the limit: together they are.
+    let out = world
+        .shell(&options, "for i in 1 2 3 4; do head -c 900000 /dev/zero > big$i; done; sleep 1000");
     out.ends(137).says("limit.disk");
     assert_eq!(world.last()["outcome"], "limit");
 }
