@@ -10,7 +10,7 @@ use atenea_core::{Code, Refusal};
 use atenea_workspace::Progress;
 use atenea_workspace::worker::{Answer, Request, Response};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::process::Command;
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 /// Whose rights a worker has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,49 +31,78 @@ const LINE_BYTES_MAX: usize = 64 << 20;
 pub(super) async fn ask(
     who: Option<As>,
     request: &Request,
-    mut progress: impl FnMut(Progress),
+    progress: impl FnMut(Progress),
 ) -> Result<Answer, Refusal> {
-    let broke = |why: String| Refusal::new(Code::FsIo, format!("the workspace worker: {why}"));
-    let mut command = std::process::Command::new("/proc/self/exe");
-    command.arg0("atenea-sup").arg("__workspace").env_clear();
-    // A group of its own, so that what it started can be ended with it.
-    command.process_group(0);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-    if let Some(who) = who {
-        // The standard library drops supplementary groups when it sets a uid as root.
-        command.gid(who.gid).uid(who.uid);
+    Session::start(who)?.ask(request, progress).await
+}
+
+/// A worker that is asked several things. Dropping it kills the worker and what it started.
+pub(super) struct Session {
+    // Before the child: the group is signalled while its leader's number is still taken.
+    _group: Group,
+    stdin: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    _child: Child,
+}
+
+fn broke(why: &str) -> Refusal {
+    Refusal::new(Code::FsIo, format!("the workspace worker: {why}"))
+}
+
+impl Session {
+    /// Starts a worker.
+    ///
+    /// # Errors
+    /// `fs.io`.
+    pub(super) fn start(who: Option<As>) -> Result<Self, Refusal> {
+        let mut command = std::process::Command::new("/proc/self/exe");
+        command.arg0("atenea-sup").arg("__workspace").env_clear();
+        // A group of its own, so that what it started can be ended with it.
+        command.process_group(0);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        if let Some(who) = who {
+            // The standard library drops supplementary groups when it sets a uid as root.
+            command.gid(who.gid).uid(who.uid);
+        }
+        // Started from a thread of the runtime, which lives as long as the supervisor: the worker
+        // asks to be killed when its parent thread ends.
+        let mut child = Command::from(command)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|e| broke(&format!("not started: {e}")))?;
+        let group = Group(child.id());
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(broke("has no pipes"));
+        };
+        Ok(Session { _group: group, stdin, answers: BufReader::new(stdout), _child: child })
     }
-    // Started from a thread of the runtime, which lives as long as the supervisor: the worker asks
-    // to be killed when its parent thread ends.
-    let mut child = Command::from(command)
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(|e| broke(format!("not started: {e}")))?;
-    let group = Group(child.id());
-    let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-        return Err(broke("has no pipes".to_owned()));
-    };
-    let mut line = serde_json::to_vec(request).map_err(|e| broke(e.to_string()))?;
-    line.push(b'\n');
-    stdin.write_all(&line).await.map_err(|e| broke(e.to_string()))?;
-    let mut answers = BufReader::new(stdout);
-    let result = loop {
-        let mut text = Vec::new();
-        let read = answers.read_until(b'\n', &mut text).await.map_err(|e| broke(e.to_string()))?;
-        if read == 0 || text.len() > LINE_BYTES_MAX {
-            break Err(broke("ended without an answer".to_owned()));
+
+    /// Asks one thing and waits for the answer.
+    ///
+    /// # Errors
+    /// The worker's refusal, or `fs.io` when it broke off.
+    pub(super) async fn ask(
+        &mut self,
+        request: &Request,
+        mut progress: impl FnMut(Progress),
+    ) -> Result<Answer, Refusal> {
+        let mut line = serde_json::to_vec(request).map_err(|e| broke(&e.to_string()))?;
+        line.push(b'\n');
+        self.stdin.write_all(&line).await.map_err(|e| broke(&e.to_string()))?;
+        loop {
+            let mut text = Vec::new();
+            let read = self.answers.read_until(b'\n', &mut text).await;
+            if read.map_err(|e| broke(&e.to_string()))? == 0 || text.len() > LINE_BYTES_MAX {
+                return Err(broke("ended without an answer"));
+            }
+            match serde_json::from_slice(&text) {
+                Ok(Response::Progress(now)) => progress(now),
+                Ok(Response::Done(answer)) => return Ok(answer),
+                Ok(Response::Refused(refusal)) => return Err(refusal),
+                Err(error) => return Err(broke(&format!("said something unreadable: {error}"))),
+            }
         }
-        match serde_json::from_slice(&text) {
-            Ok(Response::Progress(now)) => progress(now),
-            Ok(Response::Done(answer)) => break Ok(answer),
-            Ok(Response::Refused(refusal)) => break Err(refusal),
-            Err(error) => break Err(broke(format!("said something unreadable: {error}"))),
-        }
-    };
-    drop(stdin);
-    let _ = child.wait().await;
-    drop(group);
-    result
+    }
 }
 
 /// The process group of a worker: whatever is left of it ends when this is dropped, also when the

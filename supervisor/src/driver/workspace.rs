@@ -90,23 +90,36 @@ async fn prepare_all(inner: &Inner, run: &Run, live: &Live) -> Result<Observatio
     let start = RawPath(manifest.workspace.path.clone().into_bytes());
     let state_dir = Some(inner.dirs.root().into());
     let inspect = Request::Inspect { path: start, state_dir };
-    let source = match worker::ask(who, &inspect, |_| {}).await? {
+    let mut worker = worker::Session::start(who)?;
+    let source = match worker.ask(&inspect, |_| {}).await? {
         Answer::Source(source) => source,
         other => return Err(unexpected(&other)),
     };
-    let home = home_of(run.spec.owner);
-    let ask = Request::Identity { source: source.clone(), home };
-    let identity = match worker::ask(who, &ask, |_| {}).await? {
-        Answer::Identity(identity) => identity,
-        other => return Err(unexpected(&other)),
-    };
+    let identity = identity(&mut worker, run, &source).await?;
     let Made { path, base_tree, base_commit, bytes } = match run.spec.profile {
         Profile::WorkspaceWrite => clone(inner, run, live, &source, &identity).await?,
-        _ => snapshot(inner, live, &source, &identity, who).await?,
+        _ => snapshot(inner, live, &source, &identity, &mut worker).await?,
     };
     Prepared { source, path, identity, bytes, sealed: None, unsealable: None }
         .store(inner, &run.id)?;
     Ok(Observation::WorkspaceReady { run: run.id.clone(), base_tree, base_commit })
+}
+
+/// Who the user is to git: who the agent commits as, and which files the user ignores. A directory
+/// without a repository that is only read needs neither.
+async fn identity(
+    worker: &mut worker::Session,
+    run: &Run,
+    source: &Source,
+) -> Result<Identity, Refusal> {
+    if run.spec.profile == Profile::Read && !source.is_repository() {
+        return Ok(Identity::default());
+    }
+    let ask = Request::Identity { source: source.clone(), home: home_of(run.spec.owner) };
+    match worker.ask(&ask, |_| {}).await? {
+        Answer::Identity(identity) => Ok(identity),
+        other => Err(unexpected(&other)),
+    }
 }
 
 struct Made {
@@ -121,7 +134,7 @@ async fn snapshot(
     live: &Live,
     source: &Source,
     identity: &Identity,
-    who: Option<As>,
+    worker: &mut worker::Session,
 ) -> Result<Made, Refusal> {
     let manifest = live.sealed.manifest();
     let options = SnapshotOptions {
@@ -131,7 +144,7 @@ async fn snapshot(
     };
     let cache = inner.dirs.cache().as_path().into();
     let request = Request::Snapshot { source: source.clone(), cache, options };
-    match worker::ask(who, &request, shown(live)).await? {
+    match worker.ask(&request, shown(live)).await? {
         Answer::Snapshot(made) => Ok(Made {
             path: made.path,
             base_tree: Some(made.tree),
