@@ -77,7 +77,8 @@ fn workspace() -> impl Strategy<Value = Workspace> {
             path,
             target,
             base: base.map(str::to_owned),
-            history: hidden.then_some(History::None),
+            // Files alone, without a ceiling, is a feature of later versions.
+            history: (hidden && files.is_some()).then_some(History::None),
             files,
             include_ignored: Vec::new(),
         },
