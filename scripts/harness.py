@@ -29,6 +29,8 @@ class Bench:
 
     def run(self, *args, **kwargs):
         kwargs.setdefault("cwd", self.workspace)
+        # A command that hangs is a finding, not a lane that never ends.
+        kwargs.setdefault("timeout", 180)
         return subprocess.run(self.argv(*args), capture_output=True, text=True, **kwargs)
 
     def json(self, *args):
