@@ -137,8 +137,8 @@ fn a_closed_supervisor() {
 fn closes_before_go() {
     // S1
     let mut bench = Bench::new();
-    let (dir, workspace) = bench.workspace("/work");
-    let plan = bench.plan(&["touch", "/work/ran"], |input| input.workspace = Some(workspace));
+    let (dir, workspace) = bench.workspace("/project");
+    let plan = bench.plan(&["touch", "/project/ran"], |input| input.workspace = Some(workspace));
     let identity = bench.make_group(&plan);
     let (_, fds) = bench.create(&plan).unwrap();
     assert_eq!(bench.close(), 0);
@@ -147,8 +147,8 @@ fn closes_before_go() {
     assert!(!dir.path().join("ran").exists());
     // Positive control: with go the same plan makes the file.
     let mut bench = Bench::new();
-    let (dir, workspace) = bench.workspace("/work");
-    let plan = bench.plan(&["touch", "/work/ran"], |input| input.workspace = Some(workspace));
+    let (dir, workspace) = bench.workspace("/project");
+    let plan = bench.plan(&["touch", "/project/ran"], |input| input.workspace = Some(workspace));
     bench.run(&plan);
     assert!(dir.path().join("ran").exists());
 }

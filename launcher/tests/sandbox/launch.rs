@@ -137,7 +137,7 @@ fn three_hundred_listeners() {
 
 fn an_exchanged_source_is_refused() {
     let mut bench = Bench::new();
-    let (_dir, mut workspace) = bench.workspace("/work");
+    let (_dir, mut workspace) = bench.workspace("/project");
     workspace.vetted.ino += 1;
     let plan = bench.plan(&["true"], |input| input.workspace = Some(workspace));
     bench.make_group(&plan);

@@ -64,8 +64,10 @@ impl From<Digest> for String {
     }
 }
 
-/// A JSON value in the form of RFC 8785: the bytes that digests are taken of.
-pub fn canonical_json(value: &serde_json::Value) -> String {
-    // A `Value` has only string keys and finite numbers, which is all this form asks for.
-    serde_jcs::to_string(value).unwrap_or_default()
+/// A value in the form of RFC 8785 canonical JSON: the text that digests are taken of.
+///
+/// For values with text keys and finite numbers only, as all of this project's documents are; those
+/// are the only ways in which it could fail, and an empty text would be a digest of nothing.
+pub fn canonical_json<T: Serialize>(value: &T) -> String {
+    serde_jcs::to_string(value).unwrap_or_else(|error| unreachable!("{error}"))
 }
