@@ -95,11 +95,8 @@ pub(crate) fn read(dir: &Path) -> Result<Option<Anchor>, JournalError> {
 }
 
 fn read_slot(path: &Path) -> Result<Option<Slot>, JournalError> {
-    let bytes = match File::open(path) {
-        Ok(file) => read_prefix(&file).map_err(JournalError::io("read", path))?,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(JournalError::io("open", path)(e)),
-    };
+    let Some(file) = fsio::open_read(path)? else { return Ok(None) };
+    let bytes = read_prefix(&file).map_err(JournalError::io("read", path))?;
     let first = Slot::parse(bytes.get(..SLOT_LEN).unwrap_or(&[]))?;
     let second = Slot::parse(bytes.get(4096..4096 + SLOT_LEN).unwrap_or(&[]))?;
     match (first, second) {
@@ -129,7 +126,7 @@ impl AnchorFile {
     pub(crate) fn open(dir: &Path) -> Result<Option<Self>, JournalError> {
         let path = dir.join(FILE);
         let Some(slot) = read_slot(&path)? else { return Ok(None) };
-        let file = fsio::open_rw(&path, false).map_err(JournalError::io("open", &path))?;
+        let file = fsio::open_rw(&path, false)?;
         Ok(Some(AnchorFile { file, path, turn: slot.turn, anchor: slot.anchor }))
     }
 
@@ -143,7 +140,7 @@ impl AnchorFile {
         bytes[..SLOT_LEN].copy_from_slice(&first);
         bytes[4096..4096 + SLOT_LEN].copy_from_slice(&second);
         fsio::replace(&path, &bytes)?;
-        let file = fsio::open_rw(&path, false).map_err(JournalError::io("open", &path))?;
+        let file = fsio::open_rw(&path, false)?;
         Ok(AnchorFile { file, path, turn: 1, anchor })
     }
 

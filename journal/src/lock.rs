@@ -95,7 +95,7 @@ impl Lock {
     ) -> Result<(Self, Option<(Holder, Phase)>), JournalError> {
         let path = dir.join(FILE);
         let mut file = loop {
-            let file = fsio::open_rw(&path, true).map_err(JournalError::io("open", &path))?;
+            let file = fsio::open_rw(&path, true)?;
             match FileExt::try_lock(&file) {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => {
@@ -141,7 +141,7 @@ impl Drop for Lock {
 /// Whether `path` still names the locked file: a removed lock file guards nothing.
 fn is_at(file: &File, path: &Path) -> Result<bool, JournalError> {
     let held = file.metadata().map_err(JournalError::io("examine", path))?;
-    match std::fs::metadata(path) {
+    match path.symlink_metadata() {
         Ok(named) => Ok((named.dev(), named.ino()) == (held.dev(), held.ino())),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
         Err(e) => Err(JournalError::io("examine", path)(e)),

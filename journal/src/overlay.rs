@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use redb::StorageBackend;
 
 use crate::error::JournalError;
+use crate::fsio;
 
 const BLOCK: u64 = 4096;
 const BLOCK_LEN: usize = 4096;
@@ -32,7 +33,8 @@ pub(crate) struct Overlay {
 
 impl Overlay {
     pub(crate) fn open(path: &Path) -> Result<Self, JournalError> {
-        let file = File::open(path).map_err(JournalError::io("open", path))?;
+        let file = fsio::open_read(path)?
+            .ok_or_else(|| JournalError::io("open", path)(io::ErrorKind::NotFound.into()))?;
         let file_len = file.metadata().map_err(JournalError::io("examine", path))?.len();
         let layer = Layer { len: file_len, blocks: HashMap::new() };
         Ok(Overlay { file, file_len, layer: Mutex::new(layer) })

@@ -120,6 +120,7 @@ fn last_proven(report: &VerifyReport, damage: &Damage, salvage: Option<&Salvage>
         // The chain is whole in itself; only the anchor is missing or ahead.
         DamageKind::AnchorMissing
         | DamageKind::AnchorDamaged
+        | DamageKind::NotOurFile { .. }
         | DamageKind::Truncated { .. }
         | DamageKind::WrongEpoch { .. } => head.seq,
         DamageKind::Replaced { anchored, .. } => head.seq.min(anchored.seq.saturating_sub(1)),

@@ -10,6 +10,7 @@ use std::path::Path;
 use crate::anchor::Anchor;
 use crate::error::JournalError;
 use crate::frame::{Frame, HEADER_LEN, Head, MAGIC, RecordHash, le32, le64};
+use crate::fsio;
 
 const WINDOW: usize = 1 << 20;
 
@@ -37,7 +38,8 @@ impl Salvage {
         max_record_bytes: usize,
         anchor: Option<Anchor>,
     ) -> Result<Self, JournalError> {
-        let file = File::open(path).map_err(JournalError::io("open", path))?;
+        let file = fsio::open_read(path)?
+            .ok_or_else(|| JournalError::io("open", path)(io::ErrorKind::NotFound.into()))?;
         let found = find_frames(&file, max_record_bytes).map_err(JournalError::io("read", path))?;
         let links = found.values().map(|f| f.prev).collect();
         let mut chain = longest_chain(&found, anchor);

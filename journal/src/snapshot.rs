@@ -3,7 +3,7 @@
 //! One file each, outside the store, so that removing them needs no transaction and never grows
 //! it. A snapshot is used only if its checksum holds and the chain has its hash at its sequence.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -151,7 +151,7 @@ pub(crate) fn delete_all(journal_dir: &Path) -> Result<(), JournalError> {
 /// Number and bytes of the snapshots below the journal directory.
 pub(crate) fn usage(journal_dir: &Path) -> (u64, u64) {
     let files = newest_first(&journal_dir.join(DIR));
-    let bytes = files.iter().filter_map(|p| fs::metadata(p).ok()).map(|m| m.len()).sum();
+    let bytes = files.iter().filter_map(|p| p.symlink_metadata().ok()).map(|m| m.len()).sum();
     (files.len() as u64, bytes)
 }
 
@@ -170,6 +170,6 @@ fn newest_first(dir: &Path) -> Vec<PathBuf> {
 fn read_bounded(path: &Path, max: usize) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let limit = (max as u64).saturating_add(1);
-    File::open(path).ok()?.take(limit).read_to_end(&mut bytes).ok()?;
+    fsio::open_read(path).ok()??.take(limit).read_to_end(&mut bytes).ok()?;
     (bytes.len() <= max).then_some(bytes)
 }

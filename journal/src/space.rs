@@ -51,11 +51,11 @@ impl Space {
             return Ok(true);
         }
         let path = self.dir.join(FILE);
-        let kept = allocated(&path) >= self.reserve_bytes;
+        let kept = allocated(&path)? >= self.reserve_bytes;
         if !kept && self.available()? < self.reserve_bytes.saturating_mul(2) {
             return Ok(false);
         }
-        let file = fsio::open_rw(&path, true).map_err(JournalError::io("open", &path))?;
+        let file = fsio::open_rw(&path, true)?;
         // A file that could not be allocated is no reserve; the caller asks again later.
         *held = FileExt::allocate(&file, self.reserve_bytes).is_ok();
         Ok(*held)
@@ -108,7 +108,9 @@ impl Space {
     }
 }
 
-fn allocated(path: &Path) -> u64 {
+fn allocated(path: &Path) -> Result<u64, JournalError> {
     use std::os::unix::fs::MetadataExt;
-    std::fs::metadata(path).map_or(0, |m| m.blocks().saturating_mul(512))
+    let Some(file) = fsio::open_read(path)? else { return Ok(0) };
+    let there = file.metadata().map_err(JournalError::io("examine", path))?;
+    Ok(there.blocks().saturating_mul(512))
 }

@@ -61,7 +61,7 @@ pub(crate) struct Store {
 impl Store {
     /// The backend of normal operation. `create` makes the file.
     pub(crate) fn file_backend(path: &Path, create: bool) -> Result<FileBackend, JournalError> {
-        let file = fsio::open_rw(path, create).map_err(JournalError::io("open", path))?;
+        let file = fsio::open_rw(path, create)?;
         FileBackend::new(file).map_err(JournalError::store("open"))
     }
 

@@ -1,7 +1,7 @@
 //! Verification: every page, every frame, every link, and the anchor.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use crate::anchor::{self, Anchor};
@@ -31,6 +31,13 @@ pub struct Damage {
 pub enum DamageKind {
     /// The store does not open, or a page of it does not verify.
     StoreUnreadable(String),
+    /// Under the name of one of the journal's files is something else, or a file of another user.
+    NotOurFile {
+        /// Where.
+        path: PathBuf,
+        /// What is there.
+        found: &'static str,
+    },
     /// The store is not there but its anchor is.
     StoreMissing,
     /// The store says nothing valid about itself.
@@ -119,6 +126,9 @@ impl fmt::Display for DamageKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::StoreUnreadable(text) => write!(f, "the store cannot be read: {text}"),
+            Self::NotOurFile { path, found } => {
+                write!(f, "{path:?} is {found}, not a plain file of this user")
+            }
             Self::StoreMissing => write!(f, "the store is missing"),
             Self::BadMeta => write!(f, "the store does not state its format"),
             Self::FrameTooShort { bytes } => write!(f, "{bytes} bytes are no frame"),
@@ -218,16 +228,22 @@ pub(crate) fn lock_existing(dir: &Path, holder: Holder) -> Result<Lock, JournalE
 
 /// As [`verify`], for a caller that holds the lock.
 pub(crate) fn examine(dir: &Path, options: &Options) -> Result<VerifyReport, JournalError> {
-    let anchor = match anchor::read(dir) {
-        Err(JournalError::AnchorDamaged) => Err(DamageKind::AnchorDamaged),
-        other => Ok(other?),
-    };
+    let anchor = anchor_or_damage(dir)?;
     let known = anchor.as_ref().ok().copied().flatten();
     let found = with_store(dir, options, move |store| scan(store, anchor));
     match found {
         Ok(report) => Ok(report),
         Err(JournalError::Damaged(damage)) => Ok(VerifyReport::nothing(known, Some(damage))),
         Err(other) => Err(other),
+    }
+}
+
+/// The anchor, or what is wrong with its file.
+fn anchor_or_damage(dir: &Path) -> Result<Result<Option<Anchor>, DamageKind>, JournalError> {
+    match anchor::read(dir) {
+        Err(JournalError::AnchorDamaged) => Ok(Err(DamageKind::AnchorDamaged)),
+        Err(JournalError::Damaged(Damage { kind, .. })) => Ok(Err(kind)),
+        other => other.map(Ok),
     }
 }
 
@@ -338,10 +354,7 @@ impl Journal {
     /// As [`verify`].
     pub fn verify_live(&self) -> Result<VerifyReport, JournalError> {
         // The anchor first: the store never has less than an anchor that was read before it.
-        let anchor = match anchor::read(self.dir()) {
-            Err(JournalError::AnchorDamaged) => Err(DamageKind::AnchorDamaged),
-            other => Ok(other?),
-        };
+        let anchor = anchor_or_damage(self.dir())?;
         scan(&self.shared().store, anchor)
     }
 }
