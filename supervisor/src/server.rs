@@ -8,7 +8,8 @@ mod privilege;
 mod ready;
 mod recovery;
 
-use std::path::PathBuf;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use atenea_core::{Code, Refusal, State};
@@ -93,6 +94,9 @@ fn open(global: &Global) -> Result<Opened, Refusal> {
     };
     let dirs = StateDir::new(root);
     refuse_lost_journal(&dirs)?;
+    if dirs.journal().symlink_metadata().is_ok() {
+        own_dir(&dirs.journal())?;
+    }
     let instance = instance(&dirs)?;
     // On a unified host our own group must be a leaf before anybody is put into a child of it. A
     // host that cannot do it refuses enforced runs, with the probe's reason.
@@ -136,25 +140,31 @@ fn make_dirs(dirs: &StateDir) -> Result<(), Refusal> {
             }
             _ => {}
         }
-        // Never through a link: what it points to is not ours to change.
-        let flags = rustix::fs::OFlags::DIRECTORY
-            | rustix::fs::OFlags::NOFOLLOW
-            | rustix::fs::OFlags::RDONLY
-            | rustix::fs::OFlags::CLOEXEC;
-        let opened = rustix::fs::open(&dir, flags, rustix::fs::Mode::empty());
-        let not_ours = |why: String| {
-            Refusal::new(Code::HostStateDir, format!("{}: {why}", dir.display()))
-                .with_help("it must be a directory of this user, made by atenea-sup")
-        };
-        let opened = opened.map_err(|e| not_ours(format!("no directory of its own ({e})")))?;
-        let owner = rustix::fs::fstat(&opened).map_err(|e| not_ours(e.to_string()))?.st_uid;
-        if owner != rustix::process::geteuid().as_raw() {
-            return Err(not_ours(format!("it belongs to uid {owner}")));
-        }
+        let opened = own_dir(&dir)?;
         rustix::fs::fchmod(&opened, rustix::fs::Mode::from_raw_mode(0o711))
-            .map_err(|e| not_ours(e.to_string()))?;
+            .map_err(|e| not_ours(&dir, &e.to_string()))?;
     }
     Ok(())
+}
+
+/// Opens a directory of ours, and never through a link: what one points to is not ours to change.
+fn own_dir(dir: &Path) -> Result<OwnedFd, Refusal> {
+    let flags = rustix::fs::OFlags::DIRECTORY
+        | rustix::fs::OFlags::NOFOLLOW
+        | rustix::fs::OFlags::RDONLY
+        | rustix::fs::OFlags::CLOEXEC;
+    let opened = rustix::fs::open(dir, flags, rustix::fs::Mode::empty())
+        .map_err(|e| not_ours(dir, &format!("no directory of its own ({e})")))?;
+    let owner = rustix::fs::fstat(&opened).map_err(|e| not_ours(dir, &e.to_string()))?.st_uid;
+    if owner != rustix::process::geteuid().as_raw() {
+        return Err(not_ours(dir, &format!("it belongs to uid {owner}")));
+    }
+    Ok(opened)
+}
+
+fn not_ours(dir: &Path, why: &str) -> Refusal {
+    Refusal::new(Code::HostStateDir, format!("{}: {why}", dir.display()))
+        .with_help("it must be a directory of this user, made by atenea-sup")
 }
 
 /// J3, B3: a state directory that has run directories had a journal. Without it, holds and work

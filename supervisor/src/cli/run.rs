@@ -376,11 +376,16 @@ async fn watch_signals(
         }
         let kill = times > 1;
         output.say(if kill { "killing" } else { "cancelling; once more kills" });
-        let body = CancelRequest { reason: Some("interrupted".to_owned()), grace_ms: None, kill };
-        let path = format!("/v1/runs/{}/cancel", encode(&run));
-        let sent: Result<RunStatus, Refusal> = client.give(Method::POST, &path, &body, None).await;
-        if let Err(refusal) = sent {
-            output.refusal(&refusal);
-        }
+        // Beside the signals: a supervisor that does not answer must not keep anybody from leaving.
+        tokio::spawn(cancel(client.clone(), run.clone(), kill, output));
+    }
+}
+
+async fn cancel(client: Client, run: String, kill: bool, output: Output) {
+    let body = CancelRequest { reason: Some("interrupted".to_owned()), grace_ms: None, kill };
+    let path = format!("/v1/runs/{}/cancel", encode(&run));
+    let sent: Result<RunStatus, Refusal> = client.give(Method::POST, &path, &body, None).await;
+    if let Err(refusal) = sent {
+        output.refusal(&refusal);
     }
 }

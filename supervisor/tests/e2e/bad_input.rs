@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{World, host, program};
+use crate::support::{World, host, picture, program};
 
 /// Refused with this code, one error, and neither directory nor group of a run is there.
 #[track_caller]
@@ -148,6 +148,95 @@ fn a_state_directory_of_somebody_else_or_open_to_all_is_not_used() {
     assert_eq!(std::fs::read_dir(world.state()).unwrap().count(), 0, "something was made in it");
     std::fs::set_permissions(world.state(), mode(0o700)).unwrap();
     world.sup(&["run", "--", "true"]).ends(0);
+}
+
+#[test]
+fn a_place_in_the_state_directory_that_is_a_link_is_refused_and_what_it_points_to_is_not_touched() {
+    let world = World::new();
+    world.sup(&["run", "--", "true"]).ends(0);
+    world.sup(&["stop"]).ends(0);
+    let elsewhere = world.dir().join("elsewhere");
+    for place in ["runs", "journal", "cache", "staging"] {
+        let own = world.state().join(place);
+        std::fs::rename(&own, &elsewhere).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o750);
+        std::fs::set_permissions(&elsewhere, mode).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &own).unwrap();
+        let before = (std::fs::metadata(&elsewhere).unwrap().permissions(), picture(&elsewhere));
+        world.sup(&["run", "--", "true"]).ends(125).says("host.state_dir");
+        let after = (std::fs::metadata(&elsewhere).unwrap().permissions(), picture(&elsewhere));
+        assert_eq!(before, after, "{place}");
+        std::fs::remove_file(&own).unwrap();
+        std::fs::rename(&elsewhere, &own).unwrap();
+    }
+    // Control: the same directories in their places are accepted.
+    world.sup(&["run", "--", "true"]).ends(0);
+}
+
+#[test]
+fn runs_without_their_journal_are_a_loss_and_no_fresh_start() {
+    let world = World::new();
+    world.sup(&["budget", "set", "default", "5"]).ends(0);
+    world.sup(&["run", "--budget", "1", "--", "true"]).ends(0);
+    world.sup(&["stop"]).ends(0);
+    let (journal, lost) = (world.state().join("journal"), world.dir().join("lost"));
+    std::fs::rename(&journal, &lost).unwrap();
+    for args in [&["run", "--", "true"][..], &["budget", "set", "default", "5"]] {
+        // J3, B3: holds and work would be forgotten in silence.
+        world.sup(args).says("journal.truncated");
+        assert!(!journal.exists(), "a new journal was begun");
+    }
+    // An empty directory in its place is the same loss.
+    std::fs::create_dir(&journal).unwrap();
+    world.sup(&["run", "--", "true"]).ends(125).says("journal.truncated");
+    assert_eq!(std::fs::read_dir(&journal).unwrap().count(), 0, "a new journal was begun");
+    std::fs::remove_dir(&journal).unwrap();
+    // Control: with it everything is there again.
+    std::fs::rename(&lost, &journal).unwrap();
+    world.sup(&["run", "--", "true"]).ends(0);
+    assert_eq!(world.sup(&["--json", "status", "--all"]).ends(0).json().len(), 2);
+}
+
+#[test]
+fn a_grant_that_holds_a_socket_is_refused() {
+    let world = World::new();
+    let grant = world.dir().join("grant");
+    let deep = grant.join("a/b");
+    std::fs::create_dir_all(&deep).unwrap();
+    std::fs::write(grant.join("file"), "granted\n").unwrap();
+    let socket = deep.join("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let named = |path: &Path| path.to_str().unwrap().to_owned();
+    refused(&world, &["run", "--mount", &named(&grant), "--", "true"], "fs.holds_socket");
+    world.sup(&["run", "--mount", &named(&socket), "--", "true"]).ends(125);
+    // Control: the single file beside it, and the directory without it.
+    let file = named(&grant.join("file"));
+    let out = world.sup(&["run", "--mount", &file, "--", "cat", &file]).ends(0);
+    assert_eq!(out.out, "granted\n");
+    std::fs::remove_file(&socket).unwrap();
+    world.sup(&["run", "--mount", &named(&grant), "--", "cat", &file]).ends(0);
+}
+
+#[test]
+fn a_grant_that_overlaps_the_state_directory_is_refused() {
+    let world = World::new();
+    world.sup(&["run", "--", "true"]).ends(0);
+    // Elsewhere: a grant must not hold the workspace either.
+    let workspace = tempfile::tempdir().unwrap();
+    let workspace = workspace.path().to_str().unwrap();
+    let link = world.dir().join("link");
+    std::os::unix::fs::symlink(world.dir(), &link).unwrap();
+    let state = world.state();
+    for source in [world.dir(), &state, &state.join("runs"), &link] {
+        let mount = format!("{}:/granted", source.display());
+        let args = ["run", "--workspace", workspace, "--mount", &mount, "--", "true"];
+        refused(&world, &args, "fs.state_in_workspace");
+    }
+    // Control: a neighbour whose name begins like it.
+    let neighbour = world.dir().join("state2");
+    std::fs::create_dir(&neighbour).unwrap();
+    let mount = format!("{}:/granted", neighbour.display());
+    world.sup(&["run", "--workspace", workspace, "--mount", &mount, "--", "true"]).ends(0);
 }
 
 #[test]

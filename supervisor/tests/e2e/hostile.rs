@@ -20,8 +20,10 @@ fn not_exported(script: &str, code: &str) {
     world.sup(&["export", &run]).ends(4).says(code);
     let refs = git(&world.work(), &["for-each-ref", "--format=%(refname)"]);
     assert_eq!(refs, "refs/heads/main\n", "{script}");
-    // Nothing is lost: a person can look at it still.
-    world.sup(&["diff", &run]).ends(0);
+    // Nothing is lost, and nothing is hidden: a person sees what stands against the export.
+    let diff = world.sup(&["diff", &run]).ends(0).out;
+    assert!(diff.starts_with("! not exportable: "), "{diff}");
+    assert!(diff.contains(&format!("({code})")), "{diff}");
 }
 
 #[test]
@@ -75,4 +77,82 @@ fn what_a_terminal_would_obey_is_escaped_in_diff_and_status() {
     for text in [&diff.out, &diff.err, &world.sup(&["status", &run]).out] {
         assert!(!text.contains('\u{1b}') && !text.contains('\u{7}'), "{text:?}");
     }
+}
+
+#[test]
+fn every_change_that_cannot_be_exported_is_shown_in_diff_beside_the_others() {
+    let world = World::new();
+    let run = left(
+        &world,
+        "mkfifo pipe; ln -s /etc/passwd out; echo x > tool; chmod 4755 tool; echo y > a; ln a b
+        python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"sock\")'
+        mkdir -p one/.GIT 'two/.git ' 'three/git~1'; echo x > one/.GIT/config
+        echo x > 'two/.git /config'; echo x > three/git~1/config; echo good > fine",
+    );
+    let want = [
+        ("a", "export.hard_link"),
+        ("b", "export.hard_link"),
+        ("one/.GIT", "export.git_path"),
+        ("out", "export.link_escapes"),
+        ("pipe", "export.special_file"),
+        ("sock", "export.special_file"),
+        ("three/git~1", "export.git_path"),
+        ("tool", "export.setuid"),
+        ("two/.git ", "export.git_path"),
+    ];
+    let diff = world.sup(&["diff", &run]).ends(0).out;
+    let shown: Vec<&str> = diff.lines().take_while(|line| line.starts_with('!')).collect();
+    let lines = want.map(|(path, code)| format!("! not exportable: {path} ({code})"));
+    assert_eq!(shown, lines);
+    assert!(diff.contains("+good"), "what can be exported is not there: {diff}");
+    let json = world.sup(&["--json", "diff", &run]).ends(0).object();
+    let files = json["files"].as_array().unwrap();
+    let refused: Vec<(&str, &str)> = files
+        .iter()
+        .filter_map(|f| Some((f["path"].as_str().unwrap(), f["refused"].as_str()?)))
+        .collect();
+    assert_eq!(refused, want);
+    world.sup(&["export", &run]).ends(4).says("export.hard_link");
+}
+
+#[test]
+fn a_workspace_that_cannot_be_sealed_says_why_and_can_be_discarded() {
+    // Each costs the agent nothing and claims more than a workspace may hold: three holes of the
+    // largest size a file may have; and what only git's own check refuses.
+    let holes = "for i in 1 2 3 4; do truncate -s 1048576 hole$i || exit 9; done";
+    let modules =
+        "printf '[submodule \"x\"]\n\tpath = x\n\turl = -oProxyCommand=x\n' > .gitmodules";
+    for (script, code, word) in
+        [(holes, "fs.too_large", "bytes"), (modules, "export.bad_path", "gitmodules")]
+    {
+        let world = World::new();
+        repository(&world.work());
+        let options = [WRITE, &["--disk", "1MiB"]].concat();
+        world.shell(&options, script).ends(0);
+        let run = world.last()["run"].as_str().unwrap().to_owned();
+        // C3, C4: the run has ended in order, and its work is kept until a person gives it up.
+        assert_eq!(world.receipt(&run)["leftovers"].as_array().map(Vec::len), Some(0));
+        let diff = world.sup(&["diff", &run]).ends(4).says(code);
+        assert!(diff.err.contains(word), "{diff:?}");
+        world.sup(&["export", &run]).ends(4).says(code);
+        assert!(world.run_dir(&run).join("ws").exists(), "it was deleted");
+        world.sup(&["discard", &run]).ends(0);
+        assert_eq!(world.status(&run)["workspace"], "discarded");
+        assert!(!world.run_dir(&run).join("ws").exists(), "it is still there");
+        assert_eq!(
+            git(&world.work(), &["for-each-ref", "--format=%(refname)"]),
+            "refs/heads/main\n"
+        );
+    }
+}
+
+#[test]
+fn a_hole_of_a_terabyte_is_no_file_that_a_run_can_make_within_its_limit() {
+    let world = World::new();
+    let run =
+        left(&world, "truncate -s 1T hole; echo $?; stat -c %s hole; rm hole; echo two >> file");
+    // 128 and SIGXFSZ.
+    assert_eq!(world.sup(&["logs", &run]).ends(0).out, "153\n0\n");
+    // Control: within the limit a hole is a file like others.
+    world.shell(&[WRITE, &["--disk", "2TiB"]].concat(), "truncate -s 1T hole && rm hole").ends(0);
 }

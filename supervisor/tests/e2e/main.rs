@@ -14,6 +14,7 @@ mod inside;
 mod manifests;
 mod money;
 mod ordinary_user;
+mod preparing;
 mod queue;
 mod recovery;
 mod relay;

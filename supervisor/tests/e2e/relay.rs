@@ -117,3 +117,53 @@ fn a_foreground_run_whose_client_is_killed_is_cancelled() {
     world.sup(&["wait", &id]).ends(143);
     assert_eq!(world.status(&id)["outcome"], "cancelled");
 }
+
+#[test]
+fn stdin_that_was_sent_before_the_sandbox_exists_arrives_inside() {
+    let world = World::configured("[sandbox]\nmax_concurrent = 1\n");
+    let first = world.ready(&[], "echo ready; sleep 1000");
+    let mut waiting = Spawned::new(world.command().args(["run", "--name", "late", "--", "cat"]));
+    // More than a pipe holds: when this returns, the client has taken the beginning of it.
+    let text: String = (0..25_000).map(|n| format!("{n:07}\n")).collect();
+    waiting.write(text.as_bytes());
+    assert_eq!(world.status("late")["state"], "queued");
+    world.sup(&["cancel", &first, "--grace", "0s"]).ends(0);
+    assert!(waiting.end().ends(0).out == text, "something is missing or was changed");
+}
+
+#[test]
+fn the_names_of_its_streams_work_inside() {
+    let world = World::new();
+    let script =
+        "echo out > /dev/stdout; echo err > /dev/stderr; cat /dev/stdin; echo x >> /dev/fd/1";
+    let mut run = Spawned::new(world.command().args(["run", "--", "sh", "-c", script]));
+    run.write(b"in\n");
+    let out = run.end().ends(0);
+    assert_eq!((out.out.as_str(), out.err.as_str()), ("out\nin\nx\n", "err\n"));
+}
+
+#[test]
+fn the_third_interrupt_leaves_and_the_run_is_ended_all_the_same() {
+    let world = World::new();
+    let mut command = std::process::Command::new(crate::support::program());
+    world.with_options(&mut command);
+    // Without timeout(1), which passes a signal on once only.
+    let script = "trap '' TERM; echo ready; while :; do sleep 1000; done";
+    let mut run = Spawned::new(command.args(["run", "--name", "left", "--", "sh", "-c", script]));
+    run.until("ready");
+    let client = rustix::process::Pid::from_raw(run.pid()).unwrap();
+    let interrupt = || rustix::process::kill_process(client, Signal::INT).unwrap();
+    // A supervisor that says nothing, so that the run cannot end between two interrupts.
+    let supervisor = world.supervisor();
+    supervisor.signal(Signal::STOP);
+    interrupt();
+    run.until_error("cancelling; once more kills");
+    interrupt();
+    run.until_error("killing");
+    interrupt();
+    run.until_error("leaving; the supervisor goes on ending the run");
+    run.end().ends(125);
+    supervisor.signal(Signal::CONT);
+    world.sup(&["wait", "left"]).ends(137);
+    assert_eq!(world.status("left")["outcome"], "cancelled");
+}

@@ -158,10 +158,32 @@ pub(crate) fn marked(mark: &str) -> Vec<i32> {
     pids.filter(|pid| holds(pid, "environ") || holds(pid, "cmdline")).collect()
 }
 
+/// Reads lines until one is `wanted`. The other end may be a program that hangs.
+#[track_caller]
+fn read_until<R: std::io::Read + std::os::fd::AsFd>(lines: &mut BufReader<R>, wanted: &str) {
+    let limit = Timespec { tv_sec: 60, tv_nsec: 0 };
+    let mut seen = Vec::new();
+    loop {
+        if lines.buffer().is_empty() {
+            let fd = lines.get_ref();
+            let ready = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)).unwrap();
+            assert_eq!(ready, 1, "nothing comes although {wanted:?} should: {seen:?}");
+        }
+        let mut line = String::new();
+        let read = lines.read_line(&mut line).unwrap();
+        assert!(read > 0, "it ended without {wanted:?}: {seen:?}");
+        if line.trim_end() == wanted {
+            return;
+        }
+        seen.push(line);
+    }
+}
+
 /// A command that runs beside the test; it ends with it.
 pub(crate) struct Spawned {
     child: Child,
     lines: BufReader<std::process::ChildStdout>,
+    errors: BufReader<std::process::ChildStderr>,
     stdin: Option<std::process::ChildStdin>,
 }
 
@@ -172,8 +194,9 @@ impl Spawned {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
+        let errors = BufReader::new(child.stderr.take().unwrap());
         let stdin = child.stdin.take();
-        Spawned { child, lines, stdin }
+        Spawned { child, lines, errors, stdin }
     }
 
     /// Writes to it.
@@ -189,19 +212,16 @@ impl Spawned {
         i32::try_from(self.child.id()).unwrap()
     }
 
-    /// Reads lines until one is `wanted`.
+    /// Reads lines of its stdout until one is `wanted`.
     #[track_caller]
     pub(crate) fn until(&mut self, wanted: &str) {
-        let mut seen = Vec::new();
-        loop {
-            let mut line = String::new();
-            let read = self.lines.read_line(&mut line).unwrap();
-            assert!(read > 0, "it ended without {wanted:?}: {seen:?}");
-            if line.trim_end() == wanted {
-                return;
-            }
-            seen.push(line);
-        }
+        read_until(&mut self.lines, wanted);
+    }
+
+    /// Reads lines of its stderr until one is `wanted`.
+    #[track_caller]
+    pub(crate) fn until_error(&mut self, wanted: &str) {
+        read_until(&mut self.errors, wanted);
     }
 
     /// Waits for its end; gives what was not read yet.
@@ -210,8 +230,7 @@ impl Spawned {
         drop(self.stdin.take());
         let (mut out, mut err) = (Vec::new(), Vec::new());
         std::io::Read::read_to_end(&mut self.lines, &mut out).unwrap();
-        let stderr = self.child.stderr.as_mut().unwrap();
-        std::io::Read::read_to_end(stderr, &mut err).unwrap();
+        std::io::Read::read_to_end(&mut self.errors, &mut err).unwrap();
         let status = self.child.wait().unwrap();
         Out::of(std::process::Output { status, stdout: out, stderr: err })
     }
