@@ -67,20 +67,60 @@ pub fn inspect(start: &Path, state_dir: Option<&Path>) -> Result<Source, Refusal
     if !meta.is_dir() {
         return Err(bad(format!("{start:?} is not a directory")));
     }
-    let found = Git::new("rev-parse").within(&start).arg("--is-inside-work-tree").outcome()?;
-    let source = if found.ok() && found.stdout == b"true\n" {
-        repository(&start)?
-    } else if found.ok() {
-        return Err(bad(format!("{start:?} is a bare repository or inside a git directory")));
-    } else if let Some(broken) = nearest_git(&start) {
-        return Err(found.refusal(Code::FsBadWorkspace).with_help(format!(
-            "the repository of {broken:?} cannot be used; repair it, or choose another directory"
-        )));
-    } else {
-        directory(&start)?
-    };
+    let source = if may_be_in_repository(&start) { ask_git(&start)? } else { directory(&start)? };
     check_place(source.root.as_path(), state_dir)?;
     Ok(source)
+}
+
+/// Whether git could find a repository here: no parent has a `.git` or looks like a bare one means
+/// no. What cannot be read counts as a maybe.
+fn may_be_in_repository(start: &Path) -> bool {
+    let there = |path: PathBuf| match std::fs::symlink_metadata(path) {
+        Ok(_) => true,
+        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+    };
+    start.ancestors().any(|dir| there(dir.join(".git")) || there(dir.join("HEAD")))
+}
+
+fn ask_git(start: &Path) -> Result<Source, Refusal> {
+    if let Some(source) = usual_repository(start)? {
+        return Ok(source);
+    }
+    let found = Git::new("rev-parse").within(start).arg("--is-inside-work-tree").outcome()?;
+    if found.ok() && found.stdout == b"true\n" {
+        repository(start)
+    } else if found.ok() {
+        Err(bad(format!("{start:?} is a bare repository or inside a git directory")))
+    } else if let Some(broken) = nearest_git(start) {
+        Err(found.refusal(Code::FsBadWorkspace).with_help(format!(
+            "the repository of {broken:?} cannot be used; repair it, or choose another directory"
+        )))
+    } else {
+        directory(start)
+    }
+}
+
+/// The usual case in one call of git: a work tree with a commit, and no line breaks in its paths.
+/// `None` sends everything else the long way, which can tell what is wrong.
+fn usual_repository(start: &Path) -> Result<Option<Source>, Refusal> {
+    let asked = Git::new("rev-parse")
+        .within(start)
+        .args(["--is-inside-work-tree", "--show-object-format", "--absolute-git-dir"])
+        .args(["--git-common-dir", "--show-toplevel", "HEAD^{commit}"])
+        .args(["--symbolic-full-name", "HEAD"])
+        .outcome()?;
+    if !asked.ok() {
+        return Ok(None);
+    }
+    let lines: Vec<&[u8]> = asked.stdout.split(|byte| *byte == b'\n').collect();
+    let [b"true", b"sha1", git_dir, common, root, head, full_name, b""] = lines.as_slice() else {
+        return Ok(None);
+    };
+    let path = |line: &[u8]| line_path(line.to_vec());
+    let mut source = located(start, path(git_dir), &path(common), &path(root))?;
+    source.head = Some(crate::ids::parse(head)?.to_string());
+    source.branch = full_name.strip_prefix(b"refs/heads/").map(|name| RawPath(name.to_vec()));
+    Ok(Some(source))
 }
 
 /// A `.git` above that git did not accept: falling back to a plain directory would hide damage.
@@ -108,16 +148,12 @@ fn directory(start: &Path) -> Result<Source, Refusal> {
     })
 }
 
-fn repository(start: &Path) -> Result<Source, Refusal> {
-    let ask = |what: &str| -> Result<PathBuf, Refusal> {
-        Git::new("rev-parse").within(start).arg(what).run().map(line_path)
-    };
-    let git_dir = ask("--absolute-git-dir")?;
+/// A repository with what git said of its places, checked.
+fn located(start: &Path, git_dir: PathBuf, common: &Path, root: &Path) -> Result<Source, Refusal> {
     // Relative to the directory it was asked in, on every version of git.
-    let common = start.join(ask("--git-common-dir")?);
+    let common = start.join(common);
     let common_dir = std::fs::canonicalize(&common).map_err(at_path("resolving", &common))?;
-    let root = ask("--show-toplevel")?;
-    let root = std::fs::canonicalize(&root).map_err(at_path("resolving", &root))?;
+    let root = std::fs::canonicalize(root).map_err(at_path("resolving", root))?;
     // `core.worktree` can name any directory: only one that holds the start is meant.
     if !start.starts_with(&root) {
         return Err(bad(format!(
@@ -128,6 +164,16 @@ fn repository(start: &Path) -> Result<Source, Refusal> {
     source.kind = SourceKind::Repository;
     source.git_dir = Some(git_dir.into());
     source.common_dir = Some(common_dir.into());
+    Ok(source)
+}
+
+fn repository(start: &Path) -> Result<Source, Refusal> {
+    let ask = |what: &str| -> Result<PathBuf, Refusal> {
+        Git::new("rev-parse").within(start).arg(what).run().map(line_path)
+    };
+    let git_dir = ask("--absolute-git-dir")?;
+    let (common, root) = (ask("--git-common-dir")?, ask("--show-toplevel")?);
+    let mut source = located(start, git_dir, &common, &root)?;
     let format = source.git("rev-parse").arg("--show-object-format").run()?;
     if format != b"sha1\n" {
         return Err(bad("repositories with SHA-256 object ids are not supported"));
