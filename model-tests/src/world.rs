@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use atenea_core::effect::Effect;
+use atenea_core::effect::{Effect, Lane};
 use atenea_core::event::{Event, Period, Recorded};
 use atenea_core::input::{Command, Input, Observation};
 use atenea_core::run::{Outcome, Workspace};
@@ -26,39 +26,6 @@ pub struct World {
     /// Observations that are not delivered.
     pub seen: Vec<Observation>,
     checked: usize,
-}
-
-/// The executor that an effect goes to: each works off its queue in order, one run never waits for
-/// another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Lane {
-    Helper,
-    Policy,
-    Boundary,
-    Files,
-    Receipt,
-}
-
-fn lane(effect: &Effect) -> (RunId, Lane) {
-    let (run, lane) = match effect {
-        Effect::MakeGroup { run }
-        | Effect::CreateSandbox { run }
-        | Effect::StartAgent { run }
-        | Effect::TerminateAgent { run }
-        | Effect::KillGroup { run }
-        | Effect::RemoveGroup { run } => (run, Lane::Helper),
-        Effect::CompilePolicy { run } | Effect::RevokeToken { run } => (run, Lane::Policy),
-        Effect::BindBoundary { run }
-        | Effect::CloseBoundary { run }
-        | Effect::AbortSteps { run } => (run, Lane::Boundary),
-        Effect::PrepareWorkspace { run }
-        | Effect::SealWorkspace { run }
-        | Effect::RemoveWorkspace { run }
-        | Effect::Export { run, .. }
-        | Effect::Discard { run } => (run, Lane::Files),
-        Effect::WriteReceipt { run } => (run, Lane::Receipt),
-    };
-    (run.clone(), lane)
 }
 
 /// The account all runs of the model share.
@@ -115,7 +82,10 @@ impl World {
     /// Positions in `pending` of effects that can be executed now.
     pub fn ready(&self) -> Vec<usize> {
         let mut busy = BTreeSet::new();
-        let first = |(n, effect): (usize, &Effect)| busy.insert(lane(effect)).then_some(n);
+        let first = |(n, effect): (usize, &Effect)| {
+            let (run, lane) = effect.lane();
+            (lane == Lane::Urgent || busy.insert((run, lane))).then_some(n)
+        };
         self.pending.iter().enumerate().filter_map(first).collect()
     }
 

@@ -7,6 +7,9 @@
 mod advance;
 mod observe;
 mod request;
+mod wait;
+
+pub use wait::can_wait;
 
 use crate::event::{Event, Exit, Step};
 use crate::input::{Command, Input, Now, Observation};

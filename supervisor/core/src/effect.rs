@@ -1,10 +1,12 @@
 //! What the driver must make others do. Effects are values; they are executed after the event that
 //! caused them is durable, and their outcome comes back as an observation.
 //!
-//! Executors promise two things. Effects of one run that go to the same executor (processes and
-//! groups; token and policy; listeners; files; receipt) are executed in the order given, so that a
-//! step which is late cannot undo the cleanup that was ordered after it. And each effect that has an
-//! answer is answered within a time its executor bounds: C3 rests on it.
+//! Executors promise two things. Effects of one run on the same [`Lane`] are executed in the order
+//! given, so that a step which is late cannot undo the cleanup that was ordered after it. And each
+//! effect that has an answer is answered within a time its executor bounds: C3 rests on it.
+//!
+//! Token, policy and listeners ([`Lane::Memory`]) exist only in the supervisor's memory. They are the
+//! one exception to "after the event is durable": a crash takes them and the event with it.
 
 use serde::{Deserialize, Serialize};
 
@@ -52,4 +54,47 @@ pub enum Effect {
     Export { run: RunId, target: ExportTarget, at_wall_ms: u64 },
     /// Delete a workspace; answers with `Discarded` or `ChoreFailed`.
     Discard { run: RunId },
+}
+
+/// Effects of one run on the same lane are executed in the order given; lanes do not wait for each
+/// other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lane {
+    /// Processes and control groups.
+    Processes,
+    /// A kill or an abort: never waits for what it is to end.
+    Urgent,
+    /// Token, policy, listeners: the supervisor's own memory.
+    Memory,
+    /// What needs the end of connections and output.
+    Streams,
+    /// The workspace.
+    Files,
+    /// The receipt.
+    Receipt,
+}
+
+impl Effect {
+    /// The run it belongs to, and its lane.
+    pub fn lane(&self) -> (RunId, Lane) {
+        let (run, lane) = match self {
+            Effect::MakeGroup { run }
+            | Effect::CreateSandbox { run }
+            | Effect::StartAgent { run }
+            | Effect::TerminateAgent { run }
+            | Effect::RemoveGroup { run } => (run, Lane::Processes),
+            Effect::KillGroup { run } | Effect::AbortSteps { run } => (run, Lane::Urgent),
+            Effect::CompilePolicy { run }
+            | Effect::BindBoundary { run }
+            | Effect::RevokeToken { run } => (run, Lane::Memory),
+            Effect::CloseBoundary { run } => (run, Lane::Streams),
+            Effect::PrepareWorkspace { run }
+            | Effect::SealWorkspace { run }
+            | Effect::RemoveWorkspace { run }
+            | Effect::Export { run, .. }
+            | Effect::Discard { run } => (run, Lane::Files),
+            Effect::WriteReceipt { run } => (run, Lane::Receipt),
+        };
+        (run.clone(), lane)
+    }
 }

@@ -27,7 +27,7 @@ pub mod state;
 
 pub use apply::apply;
 pub use code::Code;
-pub use decide::{Decision, decide};
+pub use decide::{Decision, can_wait, decide};
 pub use digest::Digest;
 pub use ids::{AccountName, BootId, Generation, IdempotencyKey, RunId, RunName};
 pub use limits::{Limits, Profile};

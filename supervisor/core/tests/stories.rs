@@ -9,7 +9,7 @@ use atenea_core::event::{BoundaryInfo, Chore, CleanupStep, Exit, ExportTarget, Q
 use atenea_core::input::{Command, Input, Observation};
 use atenea_core::run::Workspace;
 use atenea_core::state::{KILL_WAIT_MS, RUN_EVENTS_MAX};
-use atenea_core::{Code, Nanos, Outcome, Phase};
+use atenea_core::{Code, Nanos, Outcome, Phase, can_wait};
 use support::*;
 
 const DOLLAR: u64 = 1_000_000_000;
@@ -495,4 +495,35 @@ fn a_limit_below_what_is_held_is_refused_and_says_what_can_be_set() {
     assert_eq!(refusal.code, Code::BudgetBelowUsed);
     assert!(refusal.help.contains("set 1 or more"), "{}", refusal.help);
     assert_eq!(bench.tell(set(DOLLAR)), ["BudgetSet"]);
+}
+
+#[test]
+fn only_a_step_that_is_done_while_others_are_out_waits_for_the_next_input() {
+    let mut bench = Bench::new();
+    bench.tell(request(spec()));
+    assert_eq!(bench.take(), ["PrepareWorkspace", "MakeGroup", "CompilePolicy"]);
+    let answers: Vec<Input> = [
+        Effect::PrepareWorkspace { run: run_id() },
+        Effect::MakeGroup { run: run_id() },
+        Effect::CompilePolicy { run: run_id() },
+    ]
+    .iter()
+    .filter_map(good_answer)
+    .map(seen)
+    .collect();
+    for one in &answers {
+        assert!(can_wait(&bench.state, [one]), "{one:?}");
+    }
+    assert!(can_wait(&bench.state, &answers[..2]));
+    assert!(!can_wait(&bench.state, &answers), "the sandbox can be made");
+    let failed = Observation::StepFailed {
+        run: run_id(),
+        step: Step::Group,
+        refusal: refusal(Code::ProcessLaunchFailed),
+    };
+    assert!(!can_wait(&bench.state, [&seen(failed)]), "the others must be stopped");
+    assert!(!can_wait(&bench.state, [&cancel(false)]), "somebody waits for the answer");
+    assert!(!can_wait(&bench.state, [&answers[0], &exited(Exit::Status(0))]));
+    bench.tell(cancel(false));
+    assert!(!can_wait(&bench.state, &answers[..1]), "cleanup waits for it");
 }

@@ -17,6 +17,7 @@ use atenea_launcher::protocol::Request;
 use atenea_reaper::RunGroup;
 
 use super::helper::HelperClient;
+use super::lanes::Lanes;
 use super::live::{Live, Registry};
 use super::{Execute, Handle, cleanup, sandbox, workspace};
 use crate::api::types::{DiffView, Progress, TtySize};
@@ -51,6 +52,8 @@ pub struct Inner {
     pub leftovers: Mutex<HashMap<RunId, RunGroup>>,
     /// Why exports failed, for the clients that wait for them.
     pub export_failures: Mutex<HashMap<RunId, Refusal>>,
+    /// Effects that are out, in their order.
+    lanes: Lanes,
 }
 
 /// Executes effects. Clones share everything.
@@ -100,6 +103,7 @@ impl Host {
             boundary: parts.boundary,
             leftovers: Mutex::new(parts.leftovers),
             export_failures: Mutex::default(),
+            lanes: Lanes::default(),
         };
         Host { inner: Arc::new(inner) }
     }
@@ -340,13 +344,35 @@ impl ViolationSink {
 }
 
 impl Execute for Host {
+    fn at_once(&self, effect: &Effect) -> Option<Observation> {
+        let inner = &self.inner;
+        let step = |run: &RunId, step: Step, done: Result<Observation, Refusal>| {
+            let failed = |refusal| Observation::StepFailed { run: run.clone(), step, refusal };
+            Some(done.unwrap_or_else(failed))
+        };
+        match effect {
+            Effect::CompilePolicy { run } => step(run, Step::Policy, sandbox::policy(inner, run)),
+            Effect::BindBoundary { run } => {
+                step(run, Step::Boundary, sandbox::bind_boundary(inner, run))
+            }
+            Effect::RevokeToken { run } => {
+                // C2: unknown from here on; what was presented before is judged before.
+                inner.tokens.revoke(run);
+                Some(Observation::CleanupDone { run: run.clone(), step: CleanupStep::Token })
+            }
+            _ => None,
+        }
+    }
+
     fn execute(&self, effect: Effect) {
         let inner = Arc::clone(&self.inner);
-        tokio::spawn(async move {
+        let (run, lane) = effect.lane();
+        let work = async move {
             for seen in run_effect(&inner, effect).await {
                 inner.observe(seen).await;
             }
-        });
+        };
+        self.inner.lanes.spawn(run, lane, work);
     }
 }
 
@@ -367,12 +393,8 @@ async fn run_effect(inner: &Arc<Inner>, effect: Effect) -> Vec<Observation> {
         Effect::MakeGroup { run } => {
             step(&run, Step::Group, sandbox::make_group(inner, &run).await)
         }
-        Effect::CompilePolicy { run } => step(&run, Step::Policy, sandbox::policy(inner, &run)),
         Effect::CreateSandbox { run } => {
             step(&run, Step::Sandbox, sandbox::create(inner, &run).await)
-        }
-        Effect::BindBoundary { run } => {
-            step(&run, Step::Boundary, sandbox::bind_boundary(inner, &run))
         }
         Effect::StartAgent { run } => step(&run, Step::Go, sandbox::go(inner, &run).await),
         Effect::AbortSteps { run } => {
@@ -392,10 +414,9 @@ async fn run_effect(inner: &Arc<Inner>, effect: Effect) -> Vec<Observation> {
             }
             Vec::new()
         }
-        Effect::RevokeToken { run } => {
-            // C2: unknown from here on; what was presented before is judged before.
-            inner.tokens.revoke(&run);
-            vec![Observation::CleanupDone { run, step: CleanupStep::Token }]
+        // The driver has these done at once.
+        Effect::CompilePolicy { .. } | Effect::BindBoundary { .. } | Effect::RevokeToken { .. } => {
+            Vec::new()
         }
         Effect::RemoveGroup { run } => {
             clean(&run, CleanupStep::Group, cleanup::remove_group(inner, &run).await)

@@ -10,6 +10,7 @@ mod cleanup;
 mod disk;
 pub mod helper;
 pub mod host;
+mod lanes;
 pub mod live;
 pub mod record;
 mod sandbox;
@@ -24,7 +25,7 @@ use std::time::Duration;
 use atenea_core::effect::Effect;
 use atenea_core::event::Recorded;
 use atenea_core::input::{Command, Input, Observation};
-use atenea_core::{Code, Refusal, RunId, Settings, State, apply, decide};
+use atenea_core::{Code, Refusal, RunId, Settings, State, apply, can_wait, decide};
 use atenea_journal::{Journal, Priority};
 use tokio::sync::{RwLock, RwLockWriteGuard, mpsc, oneshot, watch};
 
@@ -38,6 +39,9 @@ const BATCH_INPUTS_MAX: usize = 256;
 const QUEUE_INPUTS_MAX: usize = 4_096;
 /// Rounds of `Advance` after a batch; each round makes progress, so more means a loop.
 const ADVANCE_ROUNDS_MAX: usize = 10_000;
+/// How long inputs from which nothing follows yet wait for the next ones. Somebody who looks at the
+/// state sees them that much later; nobody else does.
+const GATHER: Duration = Duration::from_millis(20);
 /// Free bytes asked for at admission beyond the journal's reserve (J9).
 const ADMISSION_BYTES_MIN: u64 = 8 << 20;
 
@@ -108,6 +112,10 @@ impl Handle {
 
 /// Executes effects; each answers with observations through the handle it was given.
 pub trait Execute: Send + Sync + 'static {
+    /// Executes an effect that reaches no further than this process's memory and gives its answer;
+    /// `None` for any other, which is then not executed. It runs before the event that caused it is
+    /// durable: when that event is lost, so is this process and all it did (J5).
+    fn at_once(&self, effect: &Effect) -> Option<Observation>;
     /// Starts one effect without waiting for its end.
     fn execute(&self, effect: Effect);
 }
@@ -153,8 +161,29 @@ impl Driver {
                 }
                 () = until_boot_ms(wake) => {}
             }
+            self.gather(&mut batch).await;
             self.process(batch, &*host).await;
         }
+    }
+
+    /// Waits for what will come in a moment while nothing can follow from what is there: a commit
+    /// saved is a millisecond of a launch.
+    async fn gather(&mut self, batch: &mut Vec<Message>) {
+        let until = tokio::time::Instant::now() + GATHER;
+        while self.can_wait(batch).await {
+            let more = self.inputs.recv_many(batch, BATCH_INPUTS_MAX);
+            if tokio::time::timeout_at(until, more).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn can_wait(&self, batch: &[Message]) -> bool {
+        if batch.is_empty() || batch.len() >= BATCH_INPUTS_MAX || self.inputs.is_closed() {
+            return false;
+        }
+        let state = self.state.read().await;
+        can_wait(&state, batch.iter().map(|message| &message.input))
     }
 
     async fn process(&mut self, batch: Vec<Message>, host: &dyn Execute) {
@@ -170,6 +199,7 @@ impl Driver {
         for _ in 0..ADVANCE_ROUNDS_MAX {
             let before = work.events.len();
             let _ = self.one(&mut state, Input::Advance, &mut work);
+            self.at_once(&mut state, &mut work, host);
             if work.events.len() == before {
                 break;
             }
@@ -185,6 +215,22 @@ impl Driver {
         }
         for (reply, answer) in work.replies {
             let _ = reply.send(answer);
+        }
+    }
+
+    /// Executes what needs no durable event and decides its answers in the same batch.
+    fn at_once(
+        &self,
+        state: &mut RwLockWriteGuard<'_, State>,
+        work: &mut Work,
+        host: &dyn Execute,
+    ) {
+        for effect in std::mem::take(&mut work.effects) {
+            match host.at_once(&effect) {
+                // An observation is never refused.
+                Some(seen) => drop(self.one(state, Input::Observation(seen), work)),
+                None => work.effects.push(effect),
+            }
         }
     }
 
