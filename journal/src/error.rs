@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::anchor::Anchor;
 use crate::frame::RecordHash;
 use crate::lock::Holder;
-use crate::verify::Damage;
+use crate::verify::{Damage, DamageKind};
 
 /// Why the journal refused or failed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -190,7 +190,13 @@ impl JournalError {
     }
 
     pub(crate) fn store<E: Into<redb::Error>>(what: &'static str) -> impl FnOnce(E) -> Self {
-        move |source| JournalError::Store { what, source: Arc::new(source.into()) }
+        move |source| match source.into() {
+            redb::Error::Corrupted(text) => {
+                let kind = DamageKind::StoreUnreadable(text);
+                JournalError::Damaged(Damage { seq: None, kind })
+            }
+            source => JournalError::Store { what, source: Arc::new(source) },
+        }
     }
 
     /// The stable dotted code a supervisor shows for this error.

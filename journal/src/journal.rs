@@ -26,6 +26,8 @@ pub(crate) struct Shared {
     pub(crate) queue: Queue,
     pub(crate) anchored: Mutex<Anchor>,
     pub(crate) commits: AtomicU64,
+    /// Held while the store's file and its anchor change, so that they can be looked at in between.
+    pub(crate) gate: Mutex<()>,
     pub(crate) space: Space,
     pub(crate) options: Options,
     pub(crate) dir: PathBuf,
@@ -83,8 +85,6 @@ pub struct Opened {
     pub epoch: u64,
     /// Who held the journal before, and how far it got.
     pub previous: Option<(Holder, Phase)>,
-    /// Whether every page was verified.
-    pub checked: bool,
 }
 
 impl Journal {

@@ -20,8 +20,7 @@ const MAX_BYTES: u64 = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// It opens the store, or reads it for the first time. A holder that died in this phase may
-    /// have died *of* the store, so the next open verifies every page.
+    /// It opens the store, or reads it for the first time.
     Opening,
     /// It works; set by [`crate::Journal::set_holder`].
     Running,
@@ -133,7 +132,7 @@ impl Drop for Lock {
             // As under panic=abort: the phase stays what it was when the panic came.
             return;
         }
-        // Only a hint for the next open: without it the next open verifies more, never less.
+        // Only told to people.
         let _ = write(&mut self.file, &self.holder, Phase::Closed);
     }
 }

@@ -18,7 +18,7 @@ use crate::queue::Queue;
 use crate::records::Cursor;
 use crate::space::Space;
 use crate::store::{self, Meta, Store};
-use crate::verify::{Damage, DamageKind};
+use crate::verify::{Damage, DamageKind, with_store};
 use crate::writer::Writer;
 
 /// A journal that was checked and is not yet written. The lock comes last: it is released after
@@ -33,7 +33,6 @@ pub(crate) struct Ready {
     options: Options,
     dir: PathBuf,
     previous: Option<(Holder, Phase)>,
-    checked: bool,
     lock: Lock,
 }
 
@@ -54,38 +53,27 @@ pub(crate) fn prepare<B: StorageBackend>(
     space.before_open()?;
     if is_new {
         create_store(dir, &path, options.cache_bytes)?;
+    } else {
+        check_pages(dir, &options)?;
     }
-    // A holder that died while opening may have died of the store: look at every page.
-    let checked = options.check_on_open || matches!(previous, Some((_, Phase::Opening)));
-    let store = Store::open(dir, make(&path)?, options.cache_bytes, checked)?;
+    let store = Store::open(dir, make(&path)?, options.cache_bytes, false)?;
     let (meta, head) = check_store(&store, found_anchor, &options)?;
     let anchor = settle_anchor(dir, anchor, Anchor::new(head, meta.epoch))?;
     space.ensure()?;
     let dir = dir.to_owned();
-    Ok(Ready {
-        store,
-        anchor,
-        found_anchor,
-        meta,
-        head,
-        space,
-        options,
-        dir,
-        previous,
-        checked,
-        lock,
-    })
+    Ok(Ready { store, anchor, found_anchor, meta, head, space, options, dir, previous, lock })
 }
 
 impl Ready {
     /// Starts the writer.
     pub(crate) fn start(self) -> Result<Opened, JournalError> {
-        let Ready { anchor, found_anchor, meta, head, previous, checked, .. } = self;
+        let Ready { anchor, found_anchor, meta, head, previous, .. } = self;
         let shared = Arc::new(Shared {
             store: self.store,
             queue: Queue::new(&self.options),
             anchored: Mutex::new(anchor.current()),
             commits: AtomicU64::new(0),
+            gate: Mutex::new(()),
             space: self.space,
             options: self.options,
             dir: self.dir,
@@ -99,7 +87,7 @@ impl Ready {
         let journal = Journal { inner: Arc::new(Inner::new(shared, thread)) };
         let beyond_anchor = head.seq - found_anchor.map_or(head.seq, |a| a.seq);
         let epoch = meta.epoch;
-        Ok(Opened { journal, head, found_anchor, beyond_anchor, epoch, previous, checked })
+        Ok(Opened { journal, head, found_anchor, beyond_anchor, epoch, previous })
     }
 }
 
@@ -112,6 +100,17 @@ fn store_is_new(path: &Path, anchor: Option<Anchor>) -> Result<bool, JournalErro
         (None | Some(0), None) => Ok(true),
         (Some(_), _) => Ok(false),
     }
+}
+
+/// Verifies every page before anything in it is used.
+// redb trusts the pages of a file that it opens plainly and may panic on a rotten one; checked, it
+// reports it. A panic would end a process that is built with `panic = "abort"` before it can say
+// what is wrong, and unwinding is no way out: then a panic anywhere else in the supervisor would
+// leave it running with a broken invariant. A process of its own for the check would do the same
+// reads. They go through an overlay, because a check that finds damage also repairs, and that must
+// not write over the evidence (J3).
+fn check_pages(dir: &Path, options: &Options) -> Result<(), JournalError> {
+    with_store(dir, options, |_| Ok(()))
 }
 
 /// Makes a whole new store, then gives it its name.

@@ -24,9 +24,6 @@ pub struct Options {
     pub max_snapshot_bytes: usize,
     /// Newest record schema the caller reads; a journal with a newer one is refused (J8).
     pub schema_supported: u16,
-    /// Verify every page when opening. Costs a read of the whole file. It happens in any case when
-    /// the previous holder died while it was opening the journal.
-    pub check_on_open: bool,
 }
 
 impl Default for Options {
@@ -42,7 +39,6 @@ impl Default for Options {
             cache_bytes: 4 << 20,
             max_snapshot_bytes: 64 << 20,
             schema_supported: u16::MAX,
-            check_on_open: false,
         }
     }
 }

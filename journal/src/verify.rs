@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 use std::thread;
 
 use crate::anchor::{self, Anchor};
@@ -206,9 +207,7 @@ impl VerifyReport {
 /// Verifies the journal in `dir` while nobody holds it. The store's file is not changed.
 ///
 /// Damage is a result, not an error, and does not panic: every page is checked before its content
-/// is used. As a last net the work is done in a thread of its own, whose panic is reported as
-/// damage. In a build with `panic = "abort"` that net does not exist; a caller that must survive
-/// runs this in a process of its own.
+/// is used.
 ///
 /// # Errors
 /// `Missing`, `Locked`, `Newer` (J8), or `Io` and `Store` when the files cannot be read.
@@ -247,8 +246,8 @@ fn anchor_or_damage(dir: &Path) -> Result<Result<Option<Anchor>, DamageKind>, Jo
     }
 }
 
-/// Runs `work` on the store of `dir` with every page verified, without changing the file, in a
-/// thread of its own so that a panic becomes damage. The caller holds the lock.
+/// Runs `work` on the store of `dir` with every page verified, without changing the file. The caller
+/// holds the lock. The thread is a last net for builds that unwind: there a panic becomes damage.
 pub(crate) fn with_store<T: Send>(
     dir: &Path,
     options: &Options,
@@ -346,15 +345,24 @@ fn against_anchor(
 }
 
 impl Journal {
-    /// Verifies every frame and link of the open journal on read transactions, while it is being
-    /// written, and compares it with the anchor file. Unlike [`verify`] it trusts the store's tree
-    /// pages and may read them from the cache.
+    /// Verifies the open journal, as [`verify`] does one that nobody holds. Appends wait meanwhile
+    /// for as long as it takes to read the pages of the file; the records are read afterwards.
     ///
     /// # Errors
     /// As [`verify`].
     pub fn verify_live(&self) -> Result<VerifyReport, JournalError> {
-        // The anchor first: the store never has less than an anchor that was read before it.
+        let shared = self.shared();
+        let gate = shared.gate.lock().unwrap_or_else(PoisonError::into_inner);
         let anchor = anchor_or_damage(self.dir())?;
-        scan(&self.shared().store, anchor)
+        let known = anchor.as_ref().ok().copied().flatten();
+        // Between two commits the file is whole. Its pages are checked as in `open`, before the
+        // store that the supervisor lives on reads them.
+        let pages = with_store(self.dir(), &shared.options, |_| Ok(()));
+        drop(gate);
+        match pages {
+            Ok(()) => scan(&shared.store, anchor),
+            Err(JournalError::Damaged(damage)) => Ok(VerifyReport::nothing(known, Some(damage))),
+            Err(other) => Err(other),
+        }
     }
 }

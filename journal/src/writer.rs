@@ -80,10 +80,12 @@ impl Writer {
         let changed = (meta != self.meta).then_some(meta);
         // J9: cancel and cleanup may need the reserve for this very commit.
         self.shared.space.make_room(frames.iter().map(Vec::len).sum());
+        let gate = self.shared.gate.lock().unwrap_or_else(PoisonError::into_inner);
         self.shared.store.commit(first, &frames, changed)?;
         // J3: after the commit, before anybody is told.
         let anchor = Anchor::new(head, meta.epoch);
         self.anchor.advance(anchor)?;
+        drop(gate);
         self.head = head;
         self.meta = meta;
         *self.shared.anchored.lock().unwrap_or_else(PoisonError::into_inner) = anchor;

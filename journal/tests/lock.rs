@@ -59,22 +59,19 @@ fn removing_the_lock_file_of_a_living_holder_does_not_let_a_second_writer_in() {
 }
 
 #[test]
-fn a_holder_that_died_while_opening_makes_the_next_open_check_every_page() {
+fn the_phase_in_which_a_holder_died_is_told_to_the_next_one() {
     let dir = journal_with(1);
     let opened = open(dir.path()).unwrap();
-    assert!(!opened.checked);
     assert_eq!(opened.journal.holder().1, Phase::Opening);
     let dying = fs::read(dir.path().join("lock")).unwrap();
     opened.journal.set_holder(holder()).unwrap();
     let running = fs::read(dir.path().join("lock")).unwrap();
     drop(opened);
-    fs::write(dir.path().join("lock"), &dying).unwrap();
-    let opened = open(dir.path()).unwrap();
-    assert!(opened.checked);
-    assert_eq!(opened.previous.unwrap().1, Phase::Opening);
-    drop(opened.journal);
-    fs::write(dir.path().join("lock"), &running).unwrap();
-    assert!(!open(dir.path()).unwrap().checked);
+    assert_eq!(open(dir.path()).unwrap().previous.unwrap().1, Phase::Closed);
+    for (left, phase) in [(&dying, Phase::Opening), (&running, Phase::Running)] {
+        fs::write(dir.path().join("lock"), left).unwrap();
+        assert_eq!(open(dir.path()).unwrap().previous.unwrap().1, phase);
+    }
 }
 
 #[test]
