@@ -4,6 +4,7 @@
 
 mod harness;
 mod lifecycle;
+mod pid_one;
 mod programs;
 mod refusals;
 mod self_test;
