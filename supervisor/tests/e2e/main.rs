@@ -19,6 +19,7 @@ mod queue;
 mod recovery;
 mod relay;
 mod repositories;
+mod rights;
 mod support;
 mod workspace;
 mod world;

@@ -7,10 +7,10 @@ use std::process::Command;
 
 use crate::support::{Out, World, host, program};
 
-const USER: u32 = 654_322;
+pub(crate) const USER: u32 = 654_322;
 
 /// Program and `atenea-init` where every user can execute them.
-fn install(world: &World) -> std::path::PathBuf {
+pub(crate) fn install(world: &World) -> std::path::PathBuf {
     let bin = world.dir().join("bin");
     std::fs::create_dir(&bin).unwrap();
     for name in ["atenea-sup", "atenea-init"] {

@@ -94,6 +94,7 @@ fn a_repository_of_another_user_gets_nothing_that_belongs_to_root() {
     std::fs::set_permissions(world.dir(), mode).unwrap();
     let name = change_and_export(&world, &work);
     assert_eq!(git(&work, &["show", &format!("{name}:file")]), "one\ntwo\n");
+    // S6: objects and ref were written with the rights of the repository's owner.
     for (path, ..) in picture(&work) {
         let owner = std::os::unix::fs::MetadataExt::uid(&path.symlink_metadata().unwrap());
         assert_eq!(owner, other, "{}", path.display());

@@ -67,6 +67,9 @@ pub fn inspect(start: &Path, state_dir: Option<&Path>) -> Result<Source, Refusal
     if !meta.is_dir() {
         return Err(bad(format!("{start:?} is not a directory")));
     }
+    // S6: asked here, because git's own words would not tell whose right is missing.
+    let needed = rustix::fs::Access::READ_OK | rustix::fs::Access::EXEC_OK;
+    rustix::fs::access(&start, needed).map_err(at_path("opening", &start))?;
     let source = if may_be_in_repository(&start) { ask_git(&start)? } else { directory(&start)? };
     check_place(source.root.as_path(), state_dir)?;
     Ok(source)

@@ -1,0 +1,131 @@
+//! S6: the supervisor is nobody's deputy. It serves its own user and root, and what it opens for a
+//! client is what the client could open.
+
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::ordinary_user::{USER, install};
+use crate::support::{Out, World, host};
+
+/// Asks who listens whether it is well, and prints the first line of the answer.
+const ASK: &str = "import socket, sys
+s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])
+try:
+    s.sendall(b'GET /v1/health HTTP/1.1\\r\\nhost: atenea\\r\\nconnection: close\\r\\n\\r\\n')
+    print(s.makefile().readline().strip())
+except (ConnectionResetError, BrokenPipeError):
+    print()";
+
+#[test]
+fn s6_a_supervisor_answers_its_own_user_and_root_and_nobody_else() {
+    assert!(rustix::process::geteuid().is_root(), "this test becomes another user: run it as root");
+    let world = World::new();
+    world.sup(&["status"]).ends(0);
+    let info = world.sup(&["--json", "info"]).ends(0).object();
+    let socket = info["socket"].as_str().unwrap();
+    // Its file mode keeps others away already: here it does not.
+    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o666)).unwrap();
+    let user = USER.to_string();
+    let mut ask = Command::new("setpriv");
+    ask.args(["--reuid", &user, "--regid", &user, "--clear-groups", "--inh-caps=-all"]);
+    ask.args(["timeout", "60", "python3", "-c", ASK, socket]);
+    assert_eq!(host(&mut ask).ends(0).out, "\n", "another user was answered");
+    let log = std::fs::read_to_string(world.state().join("supervisor.log")).unwrap();
+    assert!(log.contains(&format!("refused a connection of uid {USER}")), "{log}");
+    // Control: the same question of its own user.
+    let out = host(Command::new("timeout").args(["60", "python3", "-c", ASK, socket])).ends(0);
+    assert_eq!(out.out, "HTTP/1.1 200 OK\n");
+}
+
+#[test]
+fn s6_a_path_that_its_user_cannot_open_is_not_opened_for_a_run() {
+    assert!(rustix::process::geteuid().is_root(), "this test becomes another user: run it as root");
+    let world = World::new();
+    let groups = Delegated::new();
+    let program = install(&world);
+    let home = world.dir().join("home");
+    std::fs::write(home.join("project/own"), "own\n").unwrap();
+    let secret = world.dir().join("secret");
+    std::fs::create_dir(&secret).unwrap();
+    std::fs::write(secret.join("key"), "key\n").unwrap();
+    let closed = |mode| {
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    closed(0o700);
+    let sup = |args: &[&str]| groups.as_user(&home, &program, args);
+    // Control: a run of this user works.
+    assert_eq!(sup(&["run", "--", "cat", "own"]).ends(0).out, "own\n");
+    let path = secret.to_str().unwrap();
+    let key = format!("{path}/key");
+    let workspace = ["run", "--workspace", path, "--", "cat", "key"];
+    let mount = ["run", "--mount", &key, "--", "cat", &key];
+    for profile in ["read", "workspace-write"] {
+        let args = [&["run", "--profile", profile][..], &workspace[1..]].concat();
+        let out = sup(&args).ends(125).says("fs.not_yours");
+        assert!(!out.out.contains("key"), "{out:?}");
+    }
+    sup(&mount).ends(125).says("fs.not_yours");
+    // Control: with the right to read them they are opened.
+    closed(0o755);
+    assert_eq!(sup(&workspace).ends(0).out, "key\n");
+    assert_eq!(sup(&mount).ends(0).out, "key\n");
+    sup(&["stop"]).ends(0);
+}
+
+/// Control groups that root made for the user: one below the own one in each hierarchy that a run
+/// needs.
+struct Delegated(Vec<PathBuf>);
+
+impl Delegated {
+    fn new() -> Delegated {
+        let name = format!("atenea-rights-{}", std::process::id());
+        let mut made = Delegated(Vec::new());
+        for line in std::fs::read_to_string("/proc/self/cgroup").unwrap().lines() {
+            let mut fields = line.splitn(3, ':').skip(1);
+            let (controllers, own) = (fields.next().unwrap(), fields.next().unwrap());
+            let mount = match controllers {
+                "" if Path::new("/sys/fs/cgroup/unified").exists() => "unified",
+                "" | "cpu" | "memory" | "pids" | "cpu,cpuacct" => controllers,
+                _ => continue,
+            };
+            let own = own.trim_start_matches('/');
+            let dir = Path::new("/sys/fs/cgroup").join(mount).join(own).join(&name);
+            std::fs::create_dir(&dir).unwrap();
+            chown(&dir, Some(USER), Some(USER)).unwrap();
+            for file in ["cgroup.procs", "cgroup.subtree_control", "cgroup.threads", "tasks"] {
+                let file = dir.join(file);
+                if file.exists() {
+                    chown(file, Some(USER), Some(USER)).unwrap();
+                }
+            }
+            made.0.push(dir);
+        }
+        made
+    }
+
+    /// Runs the program as the user, in these groups.
+    fn as_user(&self, home: &Path, program: &Path, args: &[&str]) -> Out {
+        let enter = |dir: &PathBuf| format!("echo $$ > {}/cgroup.procs && ", dir.display());
+        let enter: String = self.0.iter().map(enter).collect();
+        let user = USER.to_string();
+        let script = format!(
+            "{enter}exec setpriv --reuid {user} --regid {user} --clear-groups --inh-caps=-all \
+             --bounding-set=-all --no-new-privs \"$0\" \"$@\""
+        );
+        let mut command = Command::new("timeout");
+        command.args(["60", "sh", "-c", &script]).arg(program).args(args);
+        command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", home);
+        command.current_dir(home.join("project"));
+        host(&mut command)
+    }
+}
+
+impl Drop for Delegated {
+    fn drop(&mut self) {
+        for dir in &self.0 {
+            let removed = std::fs::remove_dir(dir);
+            assert!(std::thread::panicking() || removed.is_ok(), "{removed:?}: {}", dir.display());
+        }
+    }
+}
