@@ -154,3 +154,49 @@ impl Exchange {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client, and what a helper would be asked.
+    fn client() -> (HelperClient, mpsc::UnboundedReceiver<(Request, Waiting)>) {
+        let (requests, asked) = mpsc::unbounded_channel();
+        (HelperClient { requests }, asked)
+    }
+
+    // The clock is the runtime's own and stands still while there is something to do.
+    #[tokio::test(start_paused = true)]
+    async fn a_helper_that_does_not_answer_is_an_error_after_a_bounded_time_and_no_hang() {
+        let (client, mut asked) = client();
+        let refusal = client.call(Request::Probe).await.unwrap_err();
+        assert_eq!(refusal.code, Code::ProcessHelperDied);
+        assert_eq!(refusal.cause, "no reply came in 90 s");
+        // It was asked, and an answer that comes too late goes nowhere.
+        let (request, waiting) = asked.try_recv().unwrap();
+        assert!(matches!(request, Request::Probe), "{request:?}");
+        assert!(waiting.send((Ok(Reply::Done), Vec::new())).is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_just_before_that_counts() {
+        let (client, mut asked) = client();
+        tokio::spawn(async move {
+            let (_, waiting) = asked.recv().await.unwrap();
+            tokio::time::advance(REPLY_SECONDS_MAX - std::time::Duration::from_millis(1)).await;
+            drop(waiting.send((Ok(Reply::Done), Vec::new())));
+        });
+        assert!(matches!(client.call(Request::Probe).await, Ok(Reply::Done)));
+    }
+
+    #[tokio::test]
+    async fn a_helper_that_is_gone_is_an_error_at_once() {
+        let (client, asked) = client();
+        drop(asked);
+        let refusal = client.call(Request::Probe).await.unwrap_err();
+        assert_eq!(
+            (refusal.code, refusal.cause.as_str()),
+            (Code::ProcessHelperDied, "no reply came")
+        );
+    }
+}
