@@ -15,7 +15,23 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<(), Refusal> {
     try_replace(path, content).map_err(|e| io_refusal(path, &e))
 }
 
+/// As [`replace`], but durable only against a crash of the process.
+///
+/// # Errors
+/// As for [`replace`].
+pub fn note(path: &Path, content: &[u8]) -> Result<(), Refusal> {
+    written(path, content, false).map_err(|e| io_refusal(path, &e))
+}
+
 fn try_replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    written(path, content, true)?;
+    match path.parent() {
+        Some(dir) => File::open(dir)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+fn written(path: &Path, content: &[u8], sync: bool) -> io::Result<()> {
     // The whole name takes part: two files of one stem must not share what they are made from.
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
@@ -23,12 +39,10 @@ fn try_replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut file =
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(new)?;
     file.write_all(content)?;
-    file.sync_all()?;
-    std::fs::rename(new, path)?;
-    match path.parent() {
-        Some(dir) => File::open(dir)?.sync_all(),
-        None => Ok(()),
+    if sync {
+        file.sync_all()?;
     }
+    std::fs::rename(new, path)
 }
 
 /// Writes a file that must not exist yet, with the usual mode.

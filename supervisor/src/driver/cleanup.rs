@@ -132,9 +132,15 @@ fn head_at(inner: &Inner, seq: u64) -> Result<String, Refusal> {
 /// nothing can need it any more.
 async fn finish(inner: &Arc<Inner>, run: &RunId) {
     let _ = std::fs::remove_file(inner.dirs.manifest(run));
+    let Ok(record) = inner.run(run).await else { return };
     // C1: what could not be removed is tried again through the helper, which still knows the run.
-    if inner.run(run).await.is_ok_and(|record| record.leftovers().is_empty()) {
+    if record.leftovers().is_empty() {
         inner.live.remove(run);
+    }
+    if record.go_intended {
+        let inner = Arc::clone(inner);
+        let who = super::workspace::rights(record.spec.owner);
+        tokio::spawn(async move { inner.workers.prepare(who) });
     }
 }
 

@@ -19,6 +19,7 @@ use atenea_reaper::RunGroup;
 use super::helper::HelperClient;
 use super::lanes::Lanes;
 use super::live::{Live, Registry};
+use super::worker::Workers;
 use super::{Execute, Handle, cleanup, sandbox, workspace};
 use crate::api::types::{DiffView, Progress, TtySize};
 use crate::config::Config;
@@ -52,6 +53,8 @@ pub struct Inner {
     pub leftovers: Mutex<HashMap<RunId, RunGroup>>,
     /// Why exports failed, for the clients that wait for them.
     pub export_failures: Mutex<HashMap<RunId, Refusal>>,
+    /// Workspace workers.
+    pub(super) workers: Workers,
     /// Effects that are out, in their order.
     lanes: Lanes,
 }
@@ -103,6 +106,7 @@ impl Host {
             boundary: parts.boundary,
             leftovers: Mutex::new(parts.leftovers),
             export_failures: Mutex::default(),
+            workers: Workers::default(),
             lanes: Lanes::default(),
         };
         Host { inner: Arc::new(inner) }

@@ -1,10 +1,12 @@
 //! The workspace worker as a process: started with the right uid, asked once, then gone.
 //!
 //! A run's paths are opened and refs written by a process that has only the rights of the user they
-//! belong to (S6). The worker dies with the supervisor.
+//! belong to (S6). The worker dies with the supervisor. One that was asked is never asked for
+//! another run; one that was not is kept ready, because starting it is a good part of a launch.
 
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use atenea_core::{Code, Refusal};
 use atenea_workspace::Progress;
@@ -24,16 +26,53 @@ pub(super) struct As {
 /// The longest line a worker sends, bytes: a diff is bounded well below it.
 const LINE_BYTES_MAX: usize = 64 << 20;
 
-/// Asks a worker of its own. Dropping the future kills the worker.
-///
-/// # Errors
-/// The worker's refusal, or `fs.io` when it could not be started or broke off.
-pub(super) async fn ask(
-    who: Option<As>,
-    request: &Request,
-    progress: impl FnMut(Progress),
-) -> Result<Answer, Refusal> {
-    Session::start(who)?.ask(request, progress).await
+/// Workers: those that are asked, and one that waits to be.
+#[derive(Default)]
+pub(super) struct Workers {
+    spare: Mutex<Option<(Option<As>, Session)>>,
+}
+
+impl Workers {
+    /// Asks a worker of its own. Dropping the future kills the worker.
+    ///
+    /// # Errors
+    /// The worker's refusal, or `fs.io` when it could not be started or broke off.
+    pub(super) async fn ask(
+        &self,
+        who: Option<As>,
+        request: &Request,
+        progress: impl FnMut(Progress),
+    ) -> Result<Answer, Refusal> {
+        self.session(who)?.ask(request, progress).await
+    }
+
+    /// A worker that nobody has asked anything.
+    ///
+    /// # Errors
+    /// `fs.io`.
+    pub(super) fn session(&self, who: Option<As>) -> Result<Session, Refusal> {
+        let ready = self.spare().take_if(|(has, _)| *has == who);
+        if let Some((_, mut session)) = ready
+            && session.lives()
+        {
+            return Ok(session);
+        }
+        Session::start(who)
+    }
+
+    /// Starts the worker that the next run of this user will ask. Must be called on a thread of the
+    /// runtime (see [`Session::start`]); when it fails, the next run starts its own.
+    pub(super) fn prepare(&self, who: Option<As>) {
+        if self.spare().as_ref().is_some_and(|(has, _)| *has == who) {
+            return;
+        }
+        let session = Session::start(who).inspect_err(|refusal| tracing::debug!("{refusal}"));
+        *self.spare() = session.ok().map(|session| (who, session));
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Option<(Option<As>, Session)>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A worker that is asked several things. Dropping it kills the worker and what it started.
@@ -42,7 +81,7 @@ pub(super) struct Session {
     _group: Group,
     stdin: ChildStdin,
     answers: BufReader<ChildStdout>,
-    _child: Child,
+    child: Child,
 }
 
 fn broke(why: &str) -> Refusal {
@@ -54,7 +93,7 @@ impl Session {
     ///
     /// # Errors
     /// `fs.io`.
-    pub(super) fn start(who: Option<As>) -> Result<Self, Refusal> {
+    fn start(who: Option<As>) -> Result<Self, Refusal> {
         let mut command = std::process::Command::new("/proc/self/exe");
         command.arg0("atenea-sup").arg("__workspace").env_clear();
         // A group of its own, so that what it started can be ended with it.
@@ -74,7 +113,11 @@ impl Session {
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(broke("has no pipes"));
         };
-        Ok(Session { _group: group, stdin, answers: BufReader::new(stdout), _child: child })
+        Ok(Session { _group: group, stdin, answers: BufReader::new(stdout), child })
+    }
+
+    fn lives(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
     }
 
     /// Asks one thing and waits for the answer.

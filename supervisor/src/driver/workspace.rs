@@ -53,8 +53,17 @@ impl Prepared {
     }
 
     fn store(&self, inner: &Inner, run: &RunId) -> Result<(), Refusal> {
-        let text = serde_json::to_vec(self).map_err(|e| Refusal::new(Code::FsIo, e.to_string()))?;
-        files::replace(&inner.dirs.prepared(run), &text)
+        files::replace(&inner.dirs.prepared(run), &self.text()?)
+    }
+
+    /// As [`Prepared::store`] for a run that leaves nothing: after a crash of the machine nobody
+    /// reads it, so it is not synced.
+    fn note(&self, inner: &Inner, run: &RunId) -> Result<(), Refusal> {
+        files::note(&inner.dirs.prepared(run), &self.text()?)
+    }
+
+    fn text(&self) -> Result<Vec<u8>, Refusal> {
+        serde_json::to_vec(self).map_err(|e| Refusal::new(Code::FsIo, e.to_string()))
     }
 }
 
@@ -90,18 +99,26 @@ async fn prepare_all(inner: &Inner, run: &Run, live: &Live) -> Result<Observatio
     let start = RawPath(manifest.workspace.path.clone().into_bytes());
     let state_dir = Some(inner.dirs.root().into());
     let inspect = Request::Inspect { path: start, state_dir };
-    let mut worker = worker::Session::start(who)?;
+    let mut worker = inner.workers.session(who)?;
     let source = match worker.ask(&inspect, |_| {}).await? {
         Answer::Source(source) => source,
         other => return Err(unexpected(&other)),
     };
     let identity = identity(&mut worker, run, &source).await?;
     let Made { path, base_tree, base_commit, bytes } = match run.spec.profile {
-        Profile::WorkspaceWrite => clone(inner, run, live, &source, &identity).await?,
+        Profile::WorkspaceWrite => {
+            // The clone is the supervisor's own; when that is the user, the worker is the right one.
+            let own = who.is_none().then_some(worker);
+            clone(inner, run, live, &source, &identity, own).await?
+        }
         _ => snapshot(inner, live, &source, &identity, &mut worker).await?,
     };
-    Prepared { source, path, identity, bytes, sealed: None, unsealable: None }
-        .store(inner, &run.id)?;
+    let prepared = Prepared { source, path, identity, bytes, sealed: None, unsealable: None };
+    if run.spec.writable_workspace {
+        prepared.store(inner, &run.id)?;
+    } else {
+        prepared.note(inner, &run.id)?;
+    }
     Ok(Observation::WorkspaceReady { run: run.id.clone(), base_tree, base_commit })
 }
 
@@ -161,6 +178,7 @@ async fn clone(
     live: &Live,
     source: &Source,
     identity: &Identity,
+    asked: Option<worker::Session>,
 ) -> Result<Made, Refusal> {
     let manifest = live.sealed.manifest();
     let dest = inner.dirs.workspace(&run.id);
@@ -184,7 +202,8 @@ async fn clone(
         cache: inner.dirs.cache().as_path().into(),
         options,
     };
-    match worker::ask(None, &request, shown(live)).await? {
+    let mut worker = asked.map_or_else(|| inner.workers.session(None), Ok)?;
+    match worker.ask(&request, shown(live)).await? {
         Answer::Clone(made) => Ok(Made {
             path: dest.as_path().into(),
             base_tree: Some(made.base_tree),
@@ -218,7 +237,7 @@ fn shown(live: &Live) -> impl FnMut(atenea_workspace::Progress) + use<> {
 }
 
 /// S6: a worker has the rights of the run's owner.
-fn rights(owner: Owner) -> Option<As> {
+pub(super) fn rights(owner: Owner) -> Option<As> {
     let own = rustix::process::geteuid().as_raw();
     (owner.uid != own).then_some(As { uid: owner.uid, gid: owner.gid })
 }
@@ -281,7 +300,7 @@ async fn try_seal(inner: &Inner, run: &RunId, bytes_before: u64) -> Result<Seale
         options,
     };
     let limit = std::time::Duration::from_secs(SEAL_SECONDS_MAX);
-    match tokio::time::timeout(limit, worker::ask(None, &request, |_| {})).await {
+    match tokio::time::timeout(limit, inner.workers.ask(None, &request, |_| {})).await {
         Ok(Ok(Answer::Sealed(sealed))) => Ok(sealed),
         Ok(Ok(other)) => Err(unexpected(&other)),
         Ok(Err(refusal)) => Err(refusal),
@@ -298,7 +317,7 @@ async fn unchanged(inner: &Inner, run: &RunId) -> Result<bool, Refusal> {
         ws: inner.dirs.workspace(run).as_path().into(),
         store: inner.dirs.base(run).as_path().into(),
     };
-    match worker::ask(None, &request, |_| {}).await? {
+    match inner.workers.ask(None, &request, |_| {}).await? {
         Answer::Unchanged(unchanged) => Ok(unchanged),
         other => Err(unexpected(&other)),
     }
@@ -319,17 +338,18 @@ pub(super) async fn diff(inner: &Inner, run: &Run) -> Result<DiffView, Refusal> 
     let store: RawPath = inner.dirs.base(&run.id).as_path().into();
     let request = (store.clone(), sealed.clone());
     let ask = Request::Diff { store: request.0, sealed: request.1, max: DIFF_BYTES_MAX };
-    let text = match worker::ask(None, &ask, |_| {}).await? {
+    let text = match inner.workers.ask(None, &ask, |_| {}).await? {
         Answer::Diff(text) => text,
         other => return Err(unexpected(&other)),
     };
-    let files =
-        match worker::ask(None, &Request::DiffJson { store, sealed: sealed.clone() }, |_| {})
-            .await?
-        {
-            Answer::DiffFiles(files) => files,
-            other => return Err(unexpected(&other)),
-        };
+    let files = match inner
+        .workers
+        .ask(None, &Request::DiffJson { store, sealed: sealed.clone() }, |_| {})
+        .await?
+    {
+        Answer::DiffFiles(files) => files,
+        other => return Err(unexpected(&other)),
+    };
     let mut shown = refused_lines(&sealed);
     shown.push_str(&text.text);
     if text.truncated {
@@ -371,7 +391,7 @@ pub(super) async fn check_ref(inner: &Inner, run: &RunId, name: &str) -> Result<
     }
     let request =
         Request::ReadRef { repository: prepared.source, name: RawPath(name.as_bytes().to_vec()) };
-    match worker::ask(rights(record.spec.owner), &request, |_| {}).await? {
+    match inner.workers.ask(rights(record.spec.owner), &request, |_| {}).await? {
         Answer::Ref(None) => Ok(()),
         Answer::Ref(Some(value)) => {
             Err(Refusal::new(Code::ExportRefExists, format!("{name} exists already at {value}")))
@@ -425,7 +445,7 @@ async fn export_ref(
         message: atenea_workspace::export::Message { text, seconds: at_wall_ms / 1_000 },
         identity: prepared.identity,
     };
-    match worker::ask(who, &request, |_| {}).await? {
+    match inner.workers.ask(who, &request, |_| {}).await? {
         Answer::Exported(exported) => Ok(exported.commit),
         other => Err(unexpected(&other)),
     }
@@ -444,7 +464,7 @@ fn writer_of(source: &Source) -> Option<As> {
 async fn share_store(inner: &Inner, run: &RunId, who: As) -> Result<(), Refusal> {
     let dir = inner.dirs.base(run).as_path().into();
     let request = Request::GiveTo { dir, uid: who.uid, gid: who.gid, from: None };
-    match worker::ask(None, &request, |_| {}).await? {
+    match inner.workers.ask(None, &request, |_| {}).await? {
         Answer::HandedOver(_) => Ok(()),
         other => Err(unexpected(&other)),
     }
@@ -464,7 +484,7 @@ async fn export_patch(inner: &Inner, run: &RunId) -> Result<(), Refusal> {
     }
     let store = inner.dirs.base(run).as_path().into();
     let request = Request::ExportPatch { store, sealed, file: file.as_path().into() };
-    match worker::ask(None, &request, |_| {}).await? {
+    match inner.workers.ask(None, &request, |_| {}).await? {
         Answer::Patch(_) => Ok(()),
         other => Err(unexpected(&other)),
     }

@@ -1,7 +1,7 @@
 //! Who the user is, read from configuration and passed on to the clone.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use atenea_core::{Code, Refusal};
 use serde::{Deserialize, Serialize};
@@ -51,33 +51,64 @@ impl Identity {
 /// # Errors
 /// `host.no_git`, `fs.io`.
 pub fn identity(source: &Source, home: Option<&Path>) -> Result<Identity, Refusal> {
-    let get = |key: &str, kind: &[&str]| -> Result<Option<PathBuf>, Refusal> {
-        let mut git =
-            if source.is_repository() { source.git("config") } else { Git::new("config") };
-        if let Some(home) = home {
-            git = git.with_home(home);
-        }
+    let config = || {
+        let git = if source.is_repository() { source.git("config") } else { Git::new("config") };
         // Our own overrides must not hide what the user has.
-        let outcome = git.without_settings().args(kind).args(["--get", key]).outcome()?;
-        Ok(outcome.ok().then(|| line_path(outcome.stdout)))
-    };
-    let text =
-        |path: Option<PathBuf>| path.and_then(|path| path.into_os_string().into_string().ok());
-    let mut found = Identity {
-        name: text(get("user.name", &[])?),
-        email: text(get("user.email", &[])?),
-        excludes: get("core.excludesFile", &["--type=path"])?.map(RawPath::from),
-        settings: BTreeMap::new(),
-    };
-    if found.excludes.is_none() {
-        let usual = home.map(|home| home.join(".config/git/ignore"));
-        found.excludes = usual.filter(|path| path.is_file()).map(RawPath::from);
-    }
-    for key in SETTINGS {
-        let value = text(get(key, &[])?);
-        if let Some(value) = value.filter(|v| v.bytes().all(|b| b.is_ascii_alphanumeric())) {
-            found.settings.insert((*key).to_owned(), value);
+        let git = git.without_settings();
+        match home {
+            Some(home) => git.with_home(home),
+            None => git,
         }
+    };
+    let names = SETTINGS.iter().map(|name| name.replace('.', r"\."));
+    let names: Vec<String> = [r"user\.name", r"user\.email", r"core\.excludesfile"]
+        .into_iter()
+        .map(str::to_owned)
+        .chain(names)
+        .collect();
+    let wanted = format!("^({})$", names.join("|"));
+    let outcome = config().args(["--null", "--get-regexp"]).arg(&wanted).outcome()?;
+    let values = if outcome.ok() { values(&outcome.stdout) } else { BTreeMap::new() };
+    let excludes = if values.contains_key("core.excludesfile") {
+        let path = config().args(["--type=path", "--get", "core.excludesFile"]).outcome()?;
+        path.ok().then(|| RawPath::from(line_path(path.stdout)))
+    } else {
+        let usual = home.map(|home| home.join(".config/git/ignore"));
+        usual.filter(|path| path.is_file()).map(RawPath::from)
+    };
+    let setting = |key: &&str| {
+        let value = values.get(*key)?;
+        let plain = value.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        plain.then(|| ((*key).to_owned(), value.clone()))
+    };
+    Ok(Identity {
+        name: values.get("user.name").cloned(),
+        email: values.get("user.email").cloned(),
+        excludes,
+        settings: SETTINGS.iter().filter_map(setting).collect(),
+    })
+}
+
+/// The last value of each key in the output of `git config --null`. A value that is not UTF-8 is
+/// left out, as one that is not there.
+fn values(output: &[u8]) -> BTreeMap<String, String> {
+    let pair = |entry: &[u8]| {
+        // A key without a value means true.
+        let entry = std::str::from_utf8(entry).ok()?;
+        let (key, value) = entry.split_once('\n').unwrap_or((entry, "true"));
+        Some((key.to_owned(), value.to_owned()))
+    };
+    output.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()).filter_map(pair).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_value_of_a_key_counts_and_a_bare_key_means_true() {
+        let found = values(b"user.name\nA\0user.name\nB\nC\0core.ignorecase\0user.email\n\xff\0");
+        let expected = [("core.ignorecase", "true"), ("user.name", "B\nC")];
+        assert_eq!(found, expected.map(|(k, v)| (k.to_owned(), v.to_owned())).into());
     }
-    Ok(found)
 }
