@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::ordinary_user::{USER, install};
-use crate::support::{Out, World, host};
+use crate::support::{Out, World, git, host, picture, repository};
 
 /// Asks who listens whether it is well, and prints the first line of the answer.
 const ASK: &str = "import socket, sys
@@ -71,6 +71,28 @@ fn s6_a_path_that_its_user_cannot_open_is_not_opened_for_a_run() {
     assert_eq!(sup(&workspace).ends(0).out, "key\n");
     assert_eq!(sup(&mount).ends(0).out, "key\n");
     sup(&["stop"]).ends(0);
+}
+
+#[test]
+fn s6_a_ref_that_the_repositorys_owner_cannot_write_is_not_written_by_root_and_not_called_badly_named()
+ {
+    assert!(rustix::process::geteuid().is_root(), "this test changes owners: run it as root");
+    let world = World::new();
+    let work = world.work();
+    repository(&work);
+    let give = |path: &Path, uid| std::os::unix::fs::lchown(path, Some(uid), Some(uid)).unwrap();
+    give(&work, USER);
+    picture(&work).iter().for_each(|(path, ..)| give(path, USER));
+    // Its owner has to reach it, and may not make a ref in it.
+    std::fs::set_permissions(world.dir(), std::fs::Permissions::from_mode(0o711)).unwrap();
+    give(&work.join(".git/refs"), 0);
+    world.shell(&["--profile", "workspace-write"], "echo two >> file").ends(0);
+    let run = world.last()["run"].as_str().unwrap().to_owned();
+    world.sup(&["export", &run]).ends(4).says("fs.not_yours");
+    assert_eq!(git(&work, &["for-each-ref", "--format=%(refname)"]), "refs/heads/main\n");
+    // Control: with the right to do it, the same name is a good one.
+    give(&work.join(".git/refs"), USER);
+    world.sup(&["export", &run]).ends(0);
 }
 
 /// Control groups that root made for the user: one below the own one in each hierarchy that a run

@@ -93,7 +93,18 @@ pub fn export_ref(
     if now.as_deref() != expected {
         return Err(moved(name, now.as_deref(), expected));
     }
-    Err(outcome.refusal(Code::ExportBadRef))
+    Err(outcome.refusal(not_written(repository, name)))
+}
+
+/// Why git, which does not say it, wrote no ref: the name is not always at fault (S6).
+fn not_written(repository: &Source, name: &RawPath) -> Code {
+    let Some(common) = &repository.common_dir else { return Code::ExportBadRef };
+    let path = common.as_path().join(name.as_path());
+    let Some(dir) = path.ancestors().skip(1).find(|dir| dir.is_dir()) else {
+        return Code::ExportBadRef;
+    };
+    let needed = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+    rustix::fs::access(dir, needed).map_or_else(crate::fail::code_of, |()| Code::ExportBadRef)
 }
 
 fn moved(name: &RawPath, now: Option<&str>, expected: Option<&str>) -> Refusal {
