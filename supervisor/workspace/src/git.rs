@@ -51,9 +51,22 @@ const SETTINGS: &[(&str, &str)] = &[
     ("safe.directory", "*"),
 ];
 
-/// One git command.
+/// Where programs are looked for, by us and by git.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+fn find(program: &str) -> Option<PathBuf> {
+    PATH.split(':').map(|dir| Path::new(dir).join(program)).find(|path| path.is_file())
+}
+
+/// One git command. It ends with the thread that starts it, also when that is killed: git may wait
+/// for ever, for example for a pipe in the place of a `.gitignore`, and must not outlive a
+/// supervisor that is killed meanwhile. Only the child itself can ask the kernel for that, and code
+/// between fork and exec needs `unsafe`, so `setpriv` asks and becomes git. What remains is a worker
+/// that is killed in the moment before `setpriv` asks.
 pub(crate) struct Git {
     command: Command,
+    /// Whether there is a git at all.
+    there: bool,
     name: String,
     settings: Vec<(OsString, OsString)>,
 }
@@ -61,10 +74,19 @@ pub(crate) struct Git {
 impl Git {
     /// Prepares `git NAME`.
     pub(crate) fn new(name: &str) -> Self {
-        let mut command = Command::new("git");
+        let git = find("git");
+        let mut command = match (find("setpriv"), &git) {
+            (Some(setpriv), Some(git)) => {
+                let mut command = Command::new(setpriv);
+                command.args(["--pdeathsig", "KILL", "--"]).arg(git);
+                command
+            }
+            // Nothing is started: see `spawn`.
+            _ => Command::new("/nonexistent"),
+        };
         command.env_clear();
         for (key, value) in [
-            ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+            ("PATH", PATH),
             ("HOME", "/nonexistent"),
             ("XDG_CONFIG_HOME", "/nonexistent"),
             ("LC_ALL", "C"),
@@ -88,7 +110,8 @@ impl Git {
         }
         command.current_dir("/").arg("--no-pager").arg(name);
         let settings = SETTINGS.iter().map(|(key, value)| ((*key).into(), (*value).into()));
-        Git { command, name: name.to_owned(), settings: settings.collect() }
+        let there = git.is_some();
+        Git { command, there, name: name.to_owned(), settings: settings.collect() }
     }
 
     pub(crate) fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
@@ -157,12 +180,15 @@ impl Git {
         self.ready();
         self.command.stderr(Stdio::piped());
         self.command.spawn().map_err(|error| {
-            let code = if error.kind() == std::io::ErrorKind::NotFound {
-                Code::HostNoGit
-            } else {
-                Code::FsIo
-            };
-            Refusal::new(code, format!("starting git {}: {error}", self.name))
+            let name = &self.name;
+            if error.kind() != std::io::ErrorKind::NotFound {
+                return Refusal::new(Code::FsIo, format!("starting git {name}: {error}"));
+            }
+            if self.there {
+                return Refusal::new(Code::HostNoGit, "git cannot be started without setpriv")
+                    .with_help("apt install util-linux");
+            }
+            Refusal::new(Code::HostNoGit, format!("starting git {name}: {error}"))
         })
     }
 

@@ -295,8 +295,29 @@ fn review(request: Request) -> Result<Answer, Refusal> {
     })
 }
 
+/// Ends the worker with the thread that started it, also when that is killed: nothing may write to
+/// a workspace whose run another supervisor is cleaning up. `false`: that thread is gone already.
+fn tie_to_parent() -> bool {
+    let kill = rustix::process::Signal::KILL;
+    if rustix::process::set_parent_process_death_signal(Some(kill)).is_err() {
+        return false;
+    }
+    // It may have died before that: then nobody holds the other end of our input.
+    let flags = rustix::event::PollFlags::IN;
+    let mut input = [rustix::event::PollFd::from_borrowed_fd(rustix::stdio::stdin(), flags)];
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let polled = rustix::event::poll(&mut input, Some(&now));
+    let [input] = input;
+    let waiting = input.revents().contains(rustix::event::PollFlags::IN);
+    let closed = input.revents().contains(rustix::event::PollFlags::HUP);
+    polled.is_ok() && (waiting || !closed)
+}
+
 /// The whole program of a worker: serves standard input, answers on standard output.
 pub fn main() -> ! {
+    if !tie_to_parent() {
+        std::process::exit(1);
+    }
     // The bits a person would want on their own files do not matter here: everything is private.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     // A relative path in a request means nothing.
