@@ -1,10 +1,10 @@
 //! Directories that are being filled, and the removal of those that never were.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use atenea_core::Refusal;
-use rustix::fs::{FlockOperation, Mode as Permissions};
+use rustix::fs::{AtFlags, FlockOperation, Mode as Permissions};
 use rustix::io::Errno;
 
 use crate::beneath::{Kind, kind_of, names, open_dir, open_dir_at, stat_at};
@@ -79,17 +79,67 @@ pub(crate) fn remove_tree(path: &Path) -> Result<(), Refusal> {
     remove_at(parent.as_fd(), name.as_bytes()).map_err(at_path("removing", path))
 }
 
-fn remove_at(dir: std::os::fd::BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
-    let none = rustix::fs::AtFlags::empty();
-    if kind_of(&stat_at(dir, name)?) != Kind::Dir {
-        return rustix::fs::unlinkat(dir, name, none);
+/// Levels that are held open at once; what lies deeper is moved up first.
+const OPEN_MAX: usize = 32;
+
+fn remove_at(parent: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
+    if kind_of(&stat_at(parent, name)?) != Kind::Dir {
+        return rustix::fs::unlinkat(parent, name, AtFlags::empty());
     }
+    let top = open_to_empty(parent, name)?;
+    let mut emptying = Emptying { top: top.as_fd(), moved: 0 };
+    loop {
+        let before = emptying.moved;
+        emptying.empty(top.as_fd(), 1)?;
+        if emptying.moved == before {
+            return rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR);
+        }
+    }
+}
+
+/// Opens a directory of ours that may be read-only.
+fn open_to_empty(dir: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
     let fd = open_dir_at(dir, name)?;
     rustix::fs::fchmod(&fd, Permissions::from_raw_mode(0o700))?;
-    for below in names(fd.as_fd())? {
-        remove_at(fd.as_fd(), &below)?;
+    Ok(fd)
+}
+
+/// A tree that is being removed. A path of a repository has up to two thousand levels, more than
+/// there are descriptors: deep directories come to the top, which is listed again.
+struct Emptying<'a> {
+    top: BorrowedFd<'a>,
+    /// How many came to the top.
+    moved: u64,
+}
+
+impl Emptying<'_> {
+    fn empty(&mut self, dir: BorrowedFd<'_>, depth: usize) -> Result<(), Errno> {
+        for name in names(dir)? {
+            if kind_of(&stat_at(dir, &name)?) != Kind::Dir {
+                rustix::fs::unlinkat(dir, name.as_slice(), AtFlags::empty())?;
+                continue;
+            }
+            let below = open_to_empty(dir, &name)?;
+            if depth < OPEN_MAX {
+                self.empty(below.as_fd(), depth + 1)?;
+                rustix::fs::unlinkat(dir, name.as_slice(), AtFlags::REMOVEDIR)?;
+            } else {
+                self.move_up(dir, &name)?;
+            }
+        }
+        Ok(())
     }
-    rustix::fs::unlinkat(dir, name, rustix::fs::AtFlags::REMOVEDIR)
+
+    fn move_up(&mut self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
+        loop {
+            self.moved += 1;
+            let to = format!("atenea-{}", self.moved);
+            match rustix::fs::renameat(dir, name, self.top, to) {
+                Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR | Errno::ISDIR) => {}
+                done => return done,
+            }
+        }
+    }
 }
 
 /// Makes a private directory and its parents.

@@ -26,7 +26,11 @@ pub fn bench() -> Bench {
 }
 
 pub fn bench_named(name: &str) -> Bench {
-    let dir = tempfile::tempdir().unwrap();
+    bench_within(&std::env::temp_dir(), name)
+}
+
+pub fn bench_within(place: &Path, name: &str) -> Bench {
+    let dir = tempfile::tempdir_in(place).unwrap();
     let root = dir.path().canonicalize().unwrap();
     let project = root.join(name);
     std::fs::create_dir(&project).unwrap();
