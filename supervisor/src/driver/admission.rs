@@ -151,6 +151,10 @@ fn check_mounts(app: &App, checked: &Checked) -> Result<(), Refusal> {
 /// refused; a grant of a place where the host makes sockets later is the grantor's to avoid.
 fn check_sockets(path: &Path) -> Result<(), Refusal> {
     use std::os::unix::fs::FileTypeExt;
+    // The grant may be the socket itself.
+    if std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
+        return Err(Refusal::new(Code::FsHoldsSocket, path.display().to_string()));
+    }
     let mut pending = vec![path.to_owned()];
     let mut looked_at = 0u32;
     while let Some(next) = pending.pop() {

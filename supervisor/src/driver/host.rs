@@ -11,7 +11,6 @@ use atenea_core::input::Observation;
 use atenea_core::run::Run;
 use atenea_core::{Code, Refusal, RunId};
 use atenea_journal::Journal;
-use atenea_launcher::plan::HostRuntime;
 use atenea_launcher::probe::{Enforceable, HostSupport};
 use atenea_launcher::protocol::Request;
 use atenea_reaper::RunGroup;
@@ -37,8 +36,6 @@ pub struct Inner {
     pub helper: HelperClient,
     /// What the probe found.
     pub support: HostSupport,
-    /// The declared runtime.
-    pub runtime: HostRuntime,
     /// Tokens of this generation.
     pub tokens: Arc<TokenTable>,
     /// Runs of this generation.
@@ -75,8 +72,6 @@ pub struct Parts {
     pub helper: HelperClient,
     /// What the probe found.
     pub support: HostSupport,
-    /// The declared runtime.
-    pub runtime: HostRuntime,
     /// Tokens of this generation.
     pub tokens: TokenTable,
     /// Our part of the cgroup tree.
@@ -98,7 +93,6 @@ impl Host {
             config: parts.config,
             helper: parts.helper,
             support: parts.support,
-            runtime: parts.runtime,
             tokens: Arc::new(parts.tokens),
             live: Registry::default(),
             instance: parts.instance,

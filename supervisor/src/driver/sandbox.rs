@@ -225,12 +225,10 @@ fn plan_input(
     })
 }
 
-/// The declared runtime: the host's, and what the manifest declares besides.
+/// The declared runtime: the host's, and what the manifest declares besides. Looked at for each run:
+/// an update of the host replaces files of it while we live.
 fn runtime(inner: &Inner, checked: &Checked) -> Result<HostRuntime, Refusal> {
     let more = &checked.manifest().runtime.mounts;
-    if more.is_empty() {
-        return Ok(inner.runtime.clone());
-    }
     let own = inner.config.runtime_mounts.iter().map(std::path::PathBuf::as_path);
     let all: Vec<&Path> = own.chain(more.iter().map(Path::new)).collect();
     HostRuntime::discover(&all)

@@ -67,6 +67,7 @@ async fn start(opened: Opened) -> Result<Running, Refusal> {
     let scan = recovery::scan(dirs.root(), &instance)?;
     configure(&helper, &config, &dirs, &instance).await?;
     let support = probe(&helper).await?;
+    check_runtime(&config)?;
     let (leftovers, unknown) = recovery::split(scan, &state);
     let generation = Generation(state.generation.0 + 1);
     let settings = settings(&config);
@@ -78,7 +79,6 @@ async fn start(opened: Opened) -> Result<Running, Refusal> {
         helper,
         boundary: boundary_info(&config),
         support,
-        runtime: runtime(&config)?,
         tokens: TokenTable::new(generation),
         instance,
         journal: journal.clone(),
@@ -145,9 +145,10 @@ async fn probe(helper: &HelperClient) -> Result<HostSupport, Refusal> {
     }
 }
 
-fn runtime(config: &Config) -> Result<HostRuntime, Refusal> {
+/// A configured part of the runtime that is not there is an error of the start, not of each run.
+fn check_runtime(config: &Config) -> Result<(), Refusal> {
     let more: Vec<&Path> = config.runtime_mounts.iter().map(AsRef::as_ref).collect();
-    HostRuntime::discover(&more)
+    HostRuntime::discover(&more).map(drop)
 }
 
 fn settings(config: &Config) -> Settings {

@@ -190,3 +190,24 @@ fn the_declared_runtime_works() {
     let out = world.shell(&[], "gcc -o /tmp/a a.c && /tmp/a").ends(0);
     assert_eq!(out.out, "compiled\n");
 }
+
+#[test]
+fn a_part_of_the_runtime_that_was_replaced_is_the_new_one_in_the_next_run() {
+    let place = tempfile::tempdir().unwrap();
+    let kit = place.path().join("kit");
+    let install = |version: &str| {
+        std::fs::create_dir(&kit).unwrap();
+        std::fs::write(kit.join("version"), version).unwrap();
+    };
+    install("one");
+    let path = kit.display().to_string();
+    let world = World::configured(&format!("[runtime.host]\nmounts = [\"{path}\"]\n"));
+    let version = format!("cat {path}/version");
+    assert_eq!(world.shell(&[], &version).ends(0).out, "one");
+    let supervisor = world.supervisor();
+    // As an update of the host does it, while the supervisor lives.
+    std::fs::rename(&kit, place.path().join("old")).unwrap();
+    install("two");
+    assert_eq!(world.shell(&[], &version).ends(0).out, "two");
+    assert_eq!(world.supervisor().pid, supervisor.pid, "it was another supervisor");
+}
