@@ -47,11 +47,16 @@ impl Space {
     /// Allocates the reserve if it is not there and leaves room beside it. Returns whether it is.
     pub(crate) fn ensure(&self) -> Result<bool, JournalError> {
         let mut held = self.held();
-        if self.reserve_bytes == 0 || *held {
+        if self.reserve_bytes == 0 {
             return Ok(true);
         }
+        // Looked at each time: somebody may have taken it away to make room.
         let path = self.dir.join(FILE);
         let kept = allocated(&path)? >= self.reserve_bytes;
+        if kept && *held {
+            return Ok(true);
+        }
+        *held = false;
         if !kept && self.available()? < self.reserve_bytes.saturating_mul(2) {
             return Ok(false);
         }
