@@ -86,6 +86,9 @@ fn may_be_in_repository(start: &Path) -> bool {
 }
 
 fn ask_git(start: &Path) -> Result<Source, Refusal> {
+    if let Some(dir) = start.ancestors().map(|dir| dir.join(".git")).find(|dir| dir.is_dir()) {
+        check_git_dir(&dir)?;
+    }
     if let Some(source) = usual_repository(start)? {
         return Ok(source);
     }
@@ -157,6 +160,9 @@ fn located(start: &Path, git_dir: PathBuf, common: &Path, root: &Path) -> Result
     let common = start.join(common);
     let common_dir = std::fs::canonicalize(&common).map_err(at_path("resolving", &common))?;
     let root = std::fs::canonicalize(root).map_err(at_path("resolving", root))?;
+    // Those of a work tree elsewhere were not known before.
+    check_git_dir(&git_dir)?;
+    check_git_dir(&common_dir)?;
     // `core.worktree` can name any directory: only one that holds the start is meant.
     if !start.starts_with(&root) {
         return Err(bad(format!(
@@ -194,6 +200,40 @@ fn repository(start: &Path) -> Result<Source, Refusal> {
         return Err(bad("HEAD of the repository names a commit that does not exist"));
     }
     Ok(source)
+}
+
+/// Files of a git directory that git, or we, read to the end.
+const READ_WHOLE: &[&str] = &[
+    "HEAD",
+    "commondir",
+    "config",
+    "config.worktree",
+    "gitdir",
+    "index",
+    "info/attributes",
+    "info/exclude",
+    "info/grafts",
+    "info/sparse-checkout",
+    "objects/info/alternates",
+    "packed-refs",
+    "shallow",
+];
+
+/// Refuses a git directory in which a pipe or the like is in the place of a file: whoever opens it
+/// waits. It is no barrier against somebody who changes it later; that git is ended with the run.
+fn check_git_dir(dir: &Path) -> Result<(), Refusal> {
+    READ_WHOLE.iter().try_for_each(|name| check_waits_for_nothing(&dir.join(name)))
+}
+
+/// Refuses what is there and is neither file nor directory, also behind links.
+pub(crate) fn check_waits_for_nothing(path: &Path) -> Result<(), Refusal> {
+    match std::fs::metadata(path) {
+        Ok(meta) if !meta.is_file() && !meta.is_dir() && path != Path::new("/dev/null") => {
+            Err(bad(format!("{path:?} is a pipe, socket or device, where git reads a file")))
+        }
+        // Whatever it is, it does not make anybody wait.
+        _ => Ok(()),
+    }
 }
 
 fn check_place(root: &Path, state_dir: Option<&Path>) -> Result<(), Refusal> {

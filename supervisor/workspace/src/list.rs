@@ -4,7 +4,7 @@
 //! content, so no filter, hook or monitor has a reason to run. Everything else about a file is read
 //! through descriptors of ours.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
 
 use atenea_core::{Code, Refusal};
@@ -12,8 +12,8 @@ use atenea_core::{Code, Refusal};
 use crate::beneath::{Kind, Step, Tree, open_dir, walk};
 use crate::filter::Compiled;
 use crate::git::{Git, line_path, nul_parts};
-use crate::inspect::Source;
-use crate::path::{RawPath, join, os};
+use crate::inspect::{Source, check_waits_for_nothing};
+use crate::path::{RawPath, join, os, split};
 use crate::snapshot::{Limits, Skips};
 use std::os::fd::AsFd;
 
@@ -81,9 +81,15 @@ impl Wanted<'_> {
             git("ls-files").set("core.excludesFile", excludes).arg("-z").args(args).run()
         };
         let mut nested = BTreeSet::new();
+        let mut dirs = HashSet::from([prefix.to_vec()]);
         for record in nul_parts(&ls(&["--stage"])?) {
             let (mode, path) = staged(record)?;
             let path = join(prefix, path);
+            let mut dir = split(&path).0;
+            while dir.len() > prefix.len() && !dirs.contains(dir) {
+                dirs.insert(dir.to_vec());
+                dir = split(dir).0;
+            }
             if mode == b"160000" {
                 listing.submodules.insert(path.clone());
                 nested.insert(path);
@@ -91,6 +97,7 @@ impl Wanted<'_> {
                 self.add(listing, path)?;
             }
         }
+        self.check_rules(&dirs)?;
         for name in nul_parts(&ls(&["--others", "--exclude-standard"])?) {
             // A trailing slash marks a repository that nobody added.
             match name.strip_suffix(b"/") {
@@ -112,6 +119,17 @@ impl Wanted<'_> {
             self.nested(tree, &dir, depth, listing)?;
         }
         Ok(())
+    }
+
+    /// git reads the ignore rules of every directory it comes to, and waits where they are a pipe. A
+    /// directory that holds no file of the repository is not looked at here, which would take as long
+    /// as the listing; there the run has to be cancelled.
+    fn check_rules(&self, dirs: &HashSet<Vec<u8>>) -> Result<(), Refusal> {
+        let root = self.source.root.as_path();
+        for dir in dirs {
+            check_waits_for_nothing(&root.join(os(&join(dir, b".gitignore"))))?;
+        }
+        self.excludes.map_or(Ok(()), |path| check_waits_for_nothing(path.as_path()))
     }
 
     /// A submodule or a repository inside: its own working state, listed by its own rules.
