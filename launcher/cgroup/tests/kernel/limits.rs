@@ -1,6 +1,8 @@
 //! Limits hold, and what could not be limited is not made.
 
-use atenea_cgroup::{Error, Limits, RunGroup, Wait};
+use std::path::Path;
+
+use atenea_cgroup::{Controller, Error, Kind, Layout, Limits, RunGroup, Wait};
 
 use crate::support::{Instance, LIMITS, LONG, read_until};
 
@@ -53,7 +55,7 @@ fn without_a_tight_pids_limit_the_same_forks_succeed() {
 #[test]
 fn a_limit_that_the_kernel_refuses_is_named_and_leaves_nothing_behind() {
     let instance = Instance::new("refused");
-    if instance.base.layout().kind() == atenea_cgroup::Kind::Unified {
+    if instance.base.layout().kind() == Kind::Unified {
         // v2 bounds a child by its parent instead of refusing.
         instance.create(LIMITS);
         return;
@@ -129,7 +131,7 @@ fn without_acting_on_the_event_a_v1_run_goes_on_after_its_processes_are_killed()
     let limits = Limits { memory_bytes: 64 << 20, ..LIMITS };
     let script = "for i in 1 2 3; do tail /dev/zero & done; wait; echo survived; read _";
     let mut child = instance.start(limits, script);
-    if instance.base.layout().kind() == atenea_cgroup::Kind::Unified {
+    if instance.base.layout().kind() == Kind::Unified {
         // `memory.oom.group` ends the whole group there.
         assert!(!child.wait().unwrap().success());
         assert!(!instance.group().populated().unwrap());
@@ -161,4 +163,15 @@ fn a_user_to_whom_nothing_was_delegated_is_told_which_path_is_not_writable() {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(said.contains("NotWritable") && said.contains("atenea-nobody"), "{output:?}");
+}
+
+#[test]
+fn a_real_v2_tree_that_has_not_the_controllers_is_refused_by_name() {
+    // S2: a run without its limits is no run. On a unified host every other test here uses its tree.
+    if Layout::detect().unwrap().kind() == Kind::Hybrid {
+        let tree = Path::new("/sys/fs/cgroup/unified");
+        let refused = Layout::detect_at(tree, Path::new("/proc/self")).unwrap_err();
+        let names = matches!(refused, Error::MissingController { controller: Controller::Cpu, .. });
+        assert!(names && refused.is_host_support(), "{refused:?}");
+    }
 }
