@@ -15,18 +15,19 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn a_cancel_while_the_workspace_is_made_ends_git_too() {
     let world = World::new();
     repository(&world.work());
-    // A pipe holds git where it reads its configuration.
-    let config = world.work().join(".git/config");
-    std::fs::remove_file(&config).unwrap();
+    // A pipe holds git where it reads ignore rules: in a directory without a file of the repository,
+    // which is not looked at before.
+    let rules = world.work().join("new/.gitignore");
+    std::fs::create_dir(world.work().join("new")).unwrap();
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
-    rustix::fs::mknodat(rustix::fs::CWD, &config, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, &rules, rustix::fs::FileType::Fifo, mode, 0).unwrap();
     let run = world.detached(&["--profile", "workspace-write"], "echo never");
     let (tell, told) = channel();
     std::thread::spawn(move || {
         // Returns when somebody reads.
-        drop(tell.send(std::fs::OpenOptions::new().write(true).open(config).unwrap()));
+        drop(tell.send(std::fs::OpenOptions::new().write(true).open(rules).unwrap()));
     });
-    let pipe = told.recv_timeout(PATIENCE).expect("git reads its configuration");
+    let pipe = told.recv_timeout(PATIENCE).expect("git reads the rules");
     assert_eq!(world.status(&run)["state"], "preparing");
     world.sup(&["cancel", &run]).ends(0);
     world.sup(&["wait", &run]).ends(143);

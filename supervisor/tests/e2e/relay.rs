@@ -94,7 +94,10 @@ fn a_detached_run_has_an_empty_stdin() {
 fn the_first_interrupt_of_a_foreground_run_cancels_it() {
     let world = World::new();
     let script = "trap 'echo stopped; exit 0' TERM; echo ready; while :; do sleep 0.1; done";
-    let mut run = Spawned::new(world.command().args(["run", "--", "sh", "-c", script]));
+    // Without timeout(1), which passes a signal on twice.
+    let mut command = std::process::Command::new(crate::support::program());
+    world.with_options(&mut command);
+    let mut run = Spawned::new(command.args(["run", "--", "sh", "-c", script]));
     run.until("ready");
     let pid = rustix::process::Pid::from_raw(run.pid()).unwrap();
     rustix::process::kill_process(pid, Signal::INT).unwrap();
@@ -147,7 +150,7 @@ fn the_third_interrupt_leaves_and_the_run_is_ended_all_the_same() {
     let world = World::new();
     let mut command = std::process::Command::new(crate::support::program());
     world.with_options(&mut command);
-    // Without timeout(1), which passes a signal on once only.
+    // Without timeout(1), which passes the first signal on twice and ignores the others.
     let script = "trap '' TERM; echo ready; while :; do sleep 1000; done";
     let mut run = Spawned::new(command.args(["run", "--name", "left", "--", "sh", "-c", script]));
     run.until("ready");
