@@ -150,6 +150,8 @@ pub struct HostPlan {
     pub groups: Vec<u32>,
     /// Where standard input comes from.
     pub stdin: Stdin,
+    /// Rows and columns of a terminal of its own, which is then all three streams.
+    pub tty: Option<(u16, u16)>,
 }
 
 /// What the helper sends.

@@ -44,7 +44,7 @@ impl Helper {
             Request::CreateUnsandboxed(plan) => self.create_host(id, &plan, fds).map(|()| None),
             Request::Go { run } => self.go(id, &run).map(|()| None),
             Request::Signal { run, signal } => self.signal(&run, signal),
-            Request::Resize { run, rows, cols } => self.tell(&run, &ToInit::Resize { rows, cols }),
+            Request::Resize { run, rows, cols } => self.resize(&run, rows, cols),
             Request::KillGroup { run } => {
                 self.run(&run)?.group.kill().map_err(|e| group_refusal(&e))?;
                 Ok(Some(Reply::Done))
@@ -151,10 +151,11 @@ impl Helper {
         Ok(Some(Reply::Done))
     }
 
-    fn tell(&mut self, run: &RunId, message: &ToInit) -> Now {
+    fn resize(&mut self, run: &RunId, rows: u16, cols: u16) -> Now {
         match self.run(run)?.agent.as_ref() {
-            Some(Agent::Sandbox(sandbox)) => sandbox.tell(message)?,
-            _ => return Err(not_created(run)),
+            Some(Agent::Sandbox(sandbox)) => sandbox.tell(&ToInit::Resize { rows, cols })?,
+            Some(Agent::Host(host)) => host.resize((rows, cols))?,
+            None => return Err(not_created(run)),
         }
         Ok(Some(Reply::Done))
     }

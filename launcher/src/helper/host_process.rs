@@ -13,6 +13,8 @@ use atenea_core::{Code, Refusal};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
+use rustix::pty::OpenptFlags;
+use rustix::termios::Winsize;
 
 use super::launch::Streams;
 use super::process::Process;
@@ -34,6 +36,8 @@ pub(super) struct HostProcess {
     started: bool,
     /// Why it never came to its gate.
     unprepared: Option<i32>,
+    /// The master side of its terminal, to change the size.
+    terminal: Option<OwnedFd>,
 }
 
 /// What the helper itself is.
@@ -69,14 +73,20 @@ impl HostProcess {
         own: Own,
     ) -> io::Result<(Self, CreatedFds)> {
         let owner = own.root.then_some((plan.uid, plan.gid));
-        let streams = Streams::new(plan.stdin, passed, owner)?;
+        let mut streams = Streams::new(plan.stdin, passed, owner)?;
+        let terminal = plan.tty.map(|size| Terminal::open(size, owner)).transpose()?;
+        if let Some(terminal) = &terminal {
+            streams.child = terminal.streams()?;
+        }
+        let terminal = terminal.map(|terminal| terminal.master);
+        let pty = terminal.as_ref().map(OwnedFd::try_clone).transpose()?;
         let (gate_child, gate) = pipe_with(PipeFlags::CLOEXEC)?;
         let (executed, executed_child) = pipe_with(PipeFlags::CLOEXEC)?;
         let helper = rustix::process::getpid();
         let entrances = Entrances::open(group)?;
         let process = match spawn::fork_into(group)? {
             None => {
-                drop((gate, executed));
+                drop((gate, executed, terminal, pty));
                 let ends = (gate_child, executed_child);
                 Child { entrances, plan, program, streams: streams.child, helper, own }.run(ends)
             }
@@ -90,15 +100,21 @@ impl HostProcess {
             going: false,
             started: false,
             unprepared: None,
+            terminal,
         };
         let (stdout, stderr, stdin) = (streams.stdout, streams.stderr, streams.stdin);
-        let fds =
-            CreatedFds { stdout, stderr, stdin, pty: None, listeners: Vec::new(), broker: None };
+        let fds = CreatedFds { stdout, stderr, stdin, pty, listeners: Vec::new(), broker: None };
         Ok((this, fds))
     }
 
     pub(super) fn process(&self) -> &Process {
         &self.process
+    }
+
+    /// Tells its terminal the new size; without one there is nothing to tell.
+    pub(super) fn resize(&self, size: (u16, u16)) -> Result<(), Refusal> {
+        let Some(master) = &self.terminal else { return Ok(()) };
+        set_size(master, size).map_err(|e| refusal(&format!("its terminal: {e}")))
     }
 
     pub(super) fn sources(&self) -> Vec<(Source, BorrowedFd<'_>)> {
@@ -176,6 +192,37 @@ fn refusal(cause: &str) -> Refusal {
     Refusal::new(Code::ProcessLaunchFailed, format!("step host process: {cause}"))
 }
 
+/// A terminal of the host.
+struct Terminal {
+    master: OwnedFd,
+    slave: OwnedFd,
+}
+
+impl Terminal {
+    /// Makes one that belongs to `owner`, as a login program does: a program may open it by name.
+    fn open(size: (u16, u16), owner: Option<(u32, u32)>) -> io::Result<Self> {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let master = rustix::pty::openpt(flags)?;
+        rustix::pty::unlockpt(&master)?;
+        let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
+        if let Some((uid, _)) = owner {
+            rustix::fs::fchown(&slave, Some(rustix::fs::Uid::from_raw(uid)), None)?;
+        }
+        set_size(&master, size)?;
+        Ok(Terminal { master, slave })
+    }
+
+    /// Standard input, output and error of the process that has it.
+    fn streams(&self) -> io::Result<[OwnedFd; 3]> {
+        Ok([self.slave.try_clone()?, self.slave.try_clone()?, self.slave.try_clone()?])
+    }
+}
+
+fn set_size(master: &OwnedFd, (rows, cols): (u16, u16)) -> io::Result<()> {
+    let size = Winsize { ws_row: rows, ws_col: cols, ws_xpixel: 0, ws_ypixel: 0 };
+    Ok(rustix::termios::tcsetwinsize(master, size)?)
+}
+
 /// The command as `execve` takes it, made before the fork.
 struct Program {
     candidates: Vec<CString>,
@@ -246,6 +293,9 @@ impl Child<'_> {
         self.entrances.enter()?;
         sys::process::unblock_signals()?;
         rustix::process::setsid()?;
+        if self.plan.tty.is_some() {
+            rustix::process::ioctl_tiocsctty(&self.streams[0])?;
+        }
         let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
         setrlimit(Resource::RLIMIT_NOFILE, self.own.descriptors, hard)?;
         if self.own.root {

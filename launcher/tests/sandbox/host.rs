@@ -16,6 +16,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_host_process_that_cannot_be_executed_says_so", cannot_be_executed),
     ("a_host_process_without_its_directory_says_so", without_its_directory),
     ("a_host_process_is_signalled_and_killed_with_its_children", signalled_and_killed),
+    ("a_host_process_has_a_terminal_of_its_own_when_it_is_given_one", terminal),
 ];
 
 /// An ordinary user: a test never runs a command as root on the bare machine.
@@ -33,6 +34,7 @@ fn plan(bench: &Bench, argv: &[&str]) -> HostPlan {
         gid,
         groups: Vec::new(),
         stdin: Stdin::Null,
+        tty: None,
     }
 }
 
@@ -112,4 +114,35 @@ fn without_its_directory() {
     let refusal = bench.ask(Request::Go { run: plan.run.clone() }).unwrap_err();
     assert!(refusal.cause.contains("No such file"), "{refusal}");
     bench.remove(&plan.run);
+}
+
+fn terminal() {
+    let mut bench = Bench::configured();
+    let look = "test -t 0 && test -t 1 && test -t 2 && stty size </dev/tty && echo x >$(tty); \
+        read line; stty size; exit 5";
+    let mut plan = plan(&bench, &["sh", "-c", look]);
+    plan.tty = Some((33, 77));
+    let fds = create(&mut bench, &plan);
+    let mut pty = File::from(fds.pty.expect("the master side"));
+    assert!(matches!(bench.go(&plan.run), Reply::Started));
+    assert_eq!(read_from_terminal(&mut pty, "x\r\n"), "33 77\r\nx\r\n");
+    let size = Request::Resize { run: plan.run.clone(), rows: 40, cols: 100 };
+    assert!(matches!(bench.ask(size).unwrap().0, Reply::Done));
+    pty.write_all(b"go\n").unwrap();
+    assert_eq!(read_from_terminal(&mut pty, "40 100\r\n"), "go\r\n40 100\r\n");
+    let (_, outermost) = bench.ended();
+    assert_eq!(libc::WEXITSTATUS(outermost), 5);
+    bench.remove(&plan.run);
+}
+
+/// What a terminal shows up to and with `end`.
+fn read_from_terminal(pty: &mut File, end: &str) -> String {
+    let mut text = String::new();
+    let mut byte = [0u8; 1];
+    while !text.ends_with(end) {
+        // The other side is closed: the text so far is what the test shows.
+        let Ok(1) = std::io::Read::read(pty, &mut byte) else { break };
+        text.push(char::from(byte[0]));
+    }
+    text
 }

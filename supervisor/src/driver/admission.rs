@@ -41,13 +41,6 @@ pub async fn request(
     let name = new.name.as_deref().map(RunName::parse).transpose()?;
     check_workspace(app, &checked)?;
     check_mounts(app, &checked)?;
-    if checked.profile() == Profile::TrustedHost && new.tty.is_some() {
-        return Err(Refusal::new(
-            Code::ManifestUnsupportedFeature,
-            "a trusted-host run has no terminal of its own",
-        )
-        .with_help("leave --tty out"));
-    }
     let host = host_refusal(app, &checked);
     let run = RunId::from_random(
         getrandom::u64()

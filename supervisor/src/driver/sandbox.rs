@@ -323,6 +323,7 @@ fn host_plan(run: &Run, live: &Live, checked: &Checked, stdin: Stdin) -> HostPla
         gid: owner.gid,
         groups: Vec::new(),
         stdin,
+        tty: live.tty.map(|size| (size.rows, size.cols)),
     }
 }
 
