@@ -65,7 +65,7 @@ impl World {
     /// # Errors
     /// [`Died`] when the fuse says so.
     pub fn set_budget(&mut self, limit: Nanos) -> Result<Result<Decision, Refusal>, Died> {
-        let per = Period::Month;
+        let per = Some(Period::Month);
         self.submit(Input::Command(Command::SetBudget { account: account(), limit, per }))
     }
 

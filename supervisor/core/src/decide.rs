@@ -11,7 +11,7 @@ mod wait;
 
 pub use wait::can_wait;
 
-use crate::event::{Event, Exit, Step};
+use crate::event::{Event, Exit, Period, Step};
 use crate::input::{Command, Input, Now, Observation};
 use crate::run::{Phase, Run, Workspace};
 use crate::state::{RUN_EVENTS_MAX, Settings, State};
@@ -63,6 +63,8 @@ fn command_decision(
         Command::Stop { now: at_once } => stop(state, at_once),
         Command::Stopped => vec![Event::SupervisorStopped],
         Command::SetBudget { account, limit, per } => {
+            let kept = state.ledger.accounts.get(&account).map(|found| found.per);
+            let per = per.or(kept).unwrap_or(Period::Total);
             let key = crate::ledger::period_key(per, now);
             let opens = state.ledger.check_set(&account, limit, per, &key)?;
             let opened = Event::PeriodOpened { account: account.clone(), key: key.clone() };

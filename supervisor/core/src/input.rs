@@ -35,8 +35,8 @@ pub enum Command {
     Stop { now: bool },
     /// The supervisor is about to exit in order.
     Stopped,
-    /// Make or change an account.
-    SetBudget { account: AccountName, limit: Nanos, per: Period },
+    /// Make or change an account. Without a period it keeps its own; a new one is in all.
+    SetBudget { account: AccountName, limit: Nanos, per: Option<Period> },
     /// Start a run. `refusal` is what the host checks found: the run is recorded and refused.
     Request { run: RunId, spec: Box<RunSpec>, refusal: Option<Refusal> },
     /// End a run.

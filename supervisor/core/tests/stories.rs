@@ -484,11 +484,29 @@ fn a_crash_loses_the_run_keeps_its_hold_and_its_workspace() {
 }
 
 #[test]
+fn a_limit_without_a_period_keeps_the_one_the_account_has() {
+    use atenea_core::event::Period;
+    let mut bench = Bench::new();
+    let mut set = |name: &str, per| {
+        let account = atenea_core::AccountName::parse(name).unwrap();
+        let limit = Nanos(20 * DOLLAR);
+        bench.tell(Input::Command(Command::SetBudget { account: account.clone(), limit, per }));
+        let found = &bench.state.ledger.accounts[&account];
+        (found.per, found.limit)
+    };
+    assert_eq!(set("mine", Some(Period::Day)), (Period::Day, Nanos(20 * DOLLAR)));
+    assert_eq!(set("mine", None), (Period::Day, Nanos(20 * DOLLAR)));
+    assert_eq!(set("mine", Some(Period::Month)).0, Period::Month);
+    // Nobody said anything about a new one.
+    assert_eq!(set("new", None).0, Period::Total);
+}
+
+#[test]
 fn a_limit_below_what_is_held_is_refused_and_says_what_can_be_set() {
     // B1
     let mut bench = Bench::at(spec(), Phase::Running);
     let set = |limit| {
-        let (account, per) = (account(), atenea_core::event::Period::Month);
+        let (account, per) = (account(), None);
         Input::Command(Command::SetBudget { account, limit: Nanos(limit), per })
     };
     let refusal = bench.try_tell(set(DOLLAR - 1)).unwrap_err();

@@ -138,7 +138,7 @@ fn commands() -> Vec<(String, Input)> {
     fresh.idempotency = Some(IdempotencyKey::parse("other").unwrap());
     let start = Command::Start { boot: boot(2), version: "0.1.0".into() };
     let set = |limit| {
-        let (account, per) = (account(), Period::Month);
+        let (account, per) = (account(), Some(Period::Month));
         Input::Command(Command::SetBudget { account, limit: Nanos(limit), per })
     };
     [

@@ -211,13 +211,9 @@ pub struct AccountView {
 pub struct SetBudget {
     /// The limit, dollars.
     pub usd: String,
-    /// Calendar period.
-    #[serde(default = "total")]
-    pub per: Period,
-}
-
-fn total() -> Period {
-    Period::Total
+    /// Calendar period; left out, the account keeps its own, and a new one gets `total`.
+    #[serde(default)]
+    pub per: Option<Period>,
 }
 
 /// `GET /v1/info`.

@@ -276,9 +276,9 @@ pub enum BudgetCommand {
         name: String,
         /// Its limit in dollars, for example 25 or 1.50
         usd: String,
-        /// When its spend starts anew (UTC)
-        #[arg(long, value_enum, default_value = "total")]
-        per: PeriodArg,
+        /// When its spend starts anew (UTC) [default: as it is; total for a new account]
+        #[arg(long, value_enum)]
+        per: Option<PeriodArg>,
     },
     /// Show one account
     Show {

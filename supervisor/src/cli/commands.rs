@@ -209,7 +209,7 @@ async fn budget(global: &Global, output: &Output, command: BudgetCommand) -> Don
         }
         BudgetCommand::Set { name, usd, per } => {
             let path = format!("/v1/budgets/{}", encode(&name));
-            let body = SetBudget { usd, per: per.into() };
+            let body = SetBudget { usd, per: per.map(Into::into) };
             vec![client.give(Method::PUT, &path, &body, None).await?]
         }
     };

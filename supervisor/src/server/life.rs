@@ -200,7 +200,7 @@ async fn budgets(handle: &Handle, config: &Config) -> Result<(), Refusal> {
             found.is_some_and(|a| a.limit == rule.usd && a.per == rule.per)
         };
         if !handle.read(same).await {
-            let (account, limit, per) = (account.clone(), rule.usd, rule.per);
+            let (account, limit, per) = (account.clone(), rule.usd, Some(rule.per));
             handle.command(Command::SetBudget { account, limit, per }).await?;
         }
     }

@@ -175,7 +175,7 @@ impl Bench {
         bench.tell(Input::Command(Command::SetBudget {
             account: account(),
             limit: Nanos(10_000_000_000),
-            per: Period::Month,
+            per: Some(Period::Month),
         }));
         bench
     }
