@@ -346,9 +346,11 @@ fn step_failed(run: &mut Run, step: Step, code: Code, cause: &str) -> Vec<Effect
 fn cancel(run: &mut Run, reason: &str, grace_ms: u64, hard: bool, at: Stamp) -> Vec<Effect> {
     run.cancel_reason.get_or_insert_with(|| reason.to_owned());
     run.conclude(Outcome::Cancelled, None);
+    // The word to start is out: the agent may run and is asked to stop after it has started.
+    let may_run = run.phase == Phase::Starting && run.in_flight.contains(&Step::Go) && !hard;
     match run.phase {
         Phase::Running | Phase::Stopping if hard => kill(run, at),
-        Phase::Running => {
+        Phase::Running | Phase::Starting if may_run || run.phase == Phase::Running => {
             run.phase = Phase::Stopping;
             run.deadline = Some((at.boot_ms.saturating_add(grace_ms), Deadline::Grace));
             vec![Effect::TerminateAgent { run: run.id.clone() }]

@@ -101,7 +101,7 @@ codes! {
     ExportRefExists = "export.ref_moved", "The ref exists already or moved meanwhile.", "choose another --ref";
     ExportBadRef = "export.bad_ref", "The ref name is not valid below refs/.", "use for example refs/atenea/NAME";
     ExportNotRepository = "export.not_repository", "The workspace was no git repository, so there is nowhere to put a ref.", "use --patch FILE";
-    ExportNothing = "export.nothing", "The run has no workspace to export: it was read-only, refused, exported or discarded.", "see `atenea-sup status RUN`";
+    ExportNothing = "export.nothing", "The run has no workspace to export: it was read-only or refused, is being exported, or was discarded.", "see `atenea-sup status RUN`";
     ExportNotEnded = "export.not_ended", "The run has not ended.", "wait for it: atenea-sup wait RUN";
     EgressNotGranted = "egress.not_granted", "The run tried to reach a destination that is not granted.", "ask for the destination in the manifest; nothing is granted in this version";
     EgressDnsRefused = "egress.dns_refused", "The run asked for a name that is not granted.", "ask for the name in the manifest; nothing is granted in this version";
@@ -113,6 +113,7 @@ codes! {
     BrokerLimit = "broker.limit", "The run reached a limit of the broker: connections, requests at once, sizes or times.", "use fewer requests at once; the limits are in docs/broker.md";
     ProcessNoSuchRun = "process.no_such_run", "There is no such run.", "list them: atenea-sup status --all";
     ProcessAmbiguousRun = "process.ambiguous_run", "The prefix fits more than one run.", "give more characters";
+    ProcessNameTaken = "process.name_taken", "A run that has not ended has this name.", "use another --name, or wait for that run to end: atenea-sup wait NAME";
     ProcessNotFound = "process.not_found", "The command does not exist inside the sandbox.", "check the name; only the declared runtime and the workspace are visible";
     ProcessNotExecutable = "process.not_executable", "The command is not executable inside the sandbox.", "chmod +x, or name its interpreter";
     ProcessLaunchFailed = "process.launch_failed", "The sandbox could not be launched.", "run `atenea-sup doctor`; the cause names the step";

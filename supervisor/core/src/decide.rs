@@ -81,7 +81,7 @@ fn command_decision(
         Command::Export { run, target } => {
             let found = state.run(&run)?;
             keeps_a_workspace(found)?;
-            if found.workspace != Workspace::Sealed {
+            if !matches!(found.workspace, Workspace::Sealed | Workspace::Exported) {
                 return Err(nothing_left(found));
             }
             // J7: an export that fails again and again is recorded a bounded number of times.

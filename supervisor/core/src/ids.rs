@@ -18,9 +18,12 @@ pub const RUN_ID_CHARS: usize = 12;
 pub struct RunId(String);
 
 impl RunId {
+    /// What every id starts with, and no name of a run.
+    pub const PREFIX: &str = "r_";
+
     /// Makes an id of 60 random bits that the driver drew.
     pub fn from_random(bits: u64) -> Self {
-        let mut text = String::from("r_");
+        let mut text = String::from(Self::PREFIX);
         for n in 0..RUN_ID_CHARS {
             let five = (bits >> (5 * n)) & 31;
             let index = usize::try_from(five).unwrap_or(0);
@@ -34,7 +37,7 @@ impl RunId {
     /// # Errors
     /// `process.no_such_run` when the text has another form.
     pub fn parse(text: &str) -> Result<Self, Refusal> {
-        let tail = text.strip_prefix("r_").unwrap_or("");
+        let tail = text.strip_prefix(Self::PREFIX).unwrap_or("");
         let well_formed =
             tail.len() == RUN_ID_CHARS && tail.bytes().all(|b| RUN_ID_ALPHABET.contains(&b));
         if well_formed {

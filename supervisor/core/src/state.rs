@@ -82,11 +82,16 @@ impl State {
         self.runs.get(id).ok_or_else(missing)
     }
 
-    /// A run by id, unambiguous prefix of an id, or name.
+    /// A run by id, name, or unambiguous prefix of an id, in this order.
     ///
     /// # Errors
     /// `process.no_such_run`, `process.ambiguous_run`.
     pub fn find(&self, text: &str) -> Result<&Run, Refusal> {
+        if let Ok(id) = RunId::parse(text)
+            && let Some(run) = self.runs.get(&id)
+        {
+            return Ok(run);
+        }
         if let Ok(name) = RunName::parse(text)
             && let Some(id) = self.names.get(&name)
         {

@@ -22,7 +22,7 @@ fn size() -> impl Strategy<Value = Size> {
 }
 
 fn count() -> impl Strategy<Value = Count> {
-    prop_oneof![1_u64..=64, 1_u64..=4_000_000].prop_map(|n| Count::new(n).unwrap())
+    prop_oneof![3_u64..=64, 3_u64..=4_000_000].prop_map(|n| Count::new(n).unwrap())
 }
 
 fn limits() -> impl Strategy<Value = LimitsTable> {
@@ -103,6 +103,19 @@ fn mounts() -> impl Strategy<Value = Vec<Mount>> {
     })
 }
 
+fn without_what_the_profile_cannot_do(mut manifest: Manifest) -> Manifest {
+    if manifest.profile() != Profile::WorkspaceWrite {
+        manifest.workspace.base = None;
+    }
+    if manifest.profile() == Profile::TrustedHost {
+        let path = manifest.workspace.path;
+        manifest.workspace = Workspace::at(path);
+        manifest.mounts.clear();
+        manifest.runtime.mounts.clear();
+    }
+    manifest
+}
+
 /// Manifests that this version enforces.
 fn enforceable() -> impl Strategy<Value = Manifest> {
     let profile = of(select(vec![Profile::Read, Profile::WorkspaceWrite, Profile::TrustedHost]));
@@ -138,6 +151,7 @@ fn enforceable() -> impl Strategy<Value = Manifest> {
                 approval: None,
             }
         })
+        .prop_map(without_what_the_profile_cannot_do)
 }
 
 fn network() -> impl Strategy<Value = Network> {

@@ -5,11 +5,13 @@
 mod support;
 
 use atenea_core::effect::Effect;
-use atenea_core::event::{BoundaryInfo, Chore, CleanupStep, Exit, ExportTarget, Quality, Step};
+use atenea_core::event::{
+    BoundaryInfo, Chore, CleanupStep, Exit, ExportTarget, Quality, RunSpec, Step,
+};
 use atenea_core::input::{Command, Input, Observation};
 use atenea_core::run::Workspace;
 use atenea_core::state::{KILL_WAIT_MS, RUN_EVENTS_MAX};
-use atenea_core::{Code, Nanos, Outcome, Phase, can_wait};
+use atenea_core::{Code, Nanos, Outcome, Phase, RunId, RunName, can_wait};
 use support::*;
 
 const DOLLAR: u64 = 1_000_000_000;
@@ -118,11 +120,42 @@ fn a_cancel_before_the_agent_removes_the_workspace_nobody_saw() {
 }
 
 #[test]
-fn a_cancel_while_go_is_out_waits_for_its_answer_and_keeps_the_workspace() {
+fn a_cancel_while_go_is_out_asks_the_agent_to_stop_and_kills_it_after_the_grace() {
+    let start = || {
+        let mut bench = Bench::at(spec(), Phase::Starting);
+        bench.until_out(Step::Go);
+        bench.tell(cancel(false));
+        assert_eq!(bench.run().phase, Phase::Stopping);
+        assert_eq!(bench.take(), ["StartAgent", "TerminateAgent"]);
+        bench
+    };
+    let mut polite = start();
+    polite.tell(seen(Observation::AgentStarted { run: run_id() }));
+    assert_eq!(polite.run().phase, Phase::Stopping);
+    polite.tell(exited(Exit::Status(0)));
+    polite.settle();
+    assert_over(&polite, Outcome::Cancelled, 143);
+    assert_eq!(polite.run().exit, Some(Exit::Status(0)));
+
+    let mut never = start();
+    let refusal = refusal(Code::ProcessNotFound);
+    never.tell(seen(Observation::StepFailed { run: run_id(), step: Step::Go, refusal }));
+    never.settle();
+    assert_over(&never, Outcome::Cancelled, 143);
+
+    let mut deaf = start();
+    deaf.tell(seen(Observation::AgentStarted { run: run_id() }));
+    deaf.now.boot_ms += deaf.run().spec.limits.grace_ms;
+    deaf.tell(Input::Advance);
+    assert_eq!(deaf.take(), ["KillGroup"]);
+}
+
+#[test]
+fn a_kill_while_go_is_out_waits_for_its_answer_and_keeps_the_workspace() {
     // C4 S1
     let mut bench = Bench::at(spec(), Phase::Starting);
     bench.until_out(Step::Go);
-    bench.tell(cancel(false));
+    bench.tell(cancel(true));
     assert_eq!(bench.run().phase, Phase::Cleaning);
     assert_eq!(bench.take(), ["StartAgent", "AbortSteps", "KillGroup"]);
     assert!(bench.run().cleanup.values().all(|c| !c.started), "cleanup waits for the answer");
@@ -395,7 +428,7 @@ fn discard() -> Input {
 }
 
 #[test]
-fn an_export_is_amended_to_the_receipt_with_its_ref_and_happens_once() {
+fn an_export_is_amended_to_the_receipt_with_its_ref_and_only_one_is_out_at_a_time() {
     // R3
     let mut bench = sealed();
     bench.tell(export());
@@ -407,7 +440,6 @@ fn an_export_is_amended_to_the_receipt_with_its_ref_and_happens_once() {
         ("exported", Some("refs/atenea/x"))
     );
     assert_eq!(bench.run().workspace, Workspace::Exported);
-    assert_eq!(bench.try_tell(export()).unwrap_err().code, Code::ExportNothing);
 }
 
 #[test]
@@ -544,4 +576,57 @@ fn only_a_step_that_is_done_while_others_are_out_waits_for_the_next_input() {
     assert!(!can_wait(&bench.state, [&answers[0], &exited(Exit::Status(0))]));
     bench.tell(cancel(false));
     assert!(!can_wait(&bench.state, &answers[..1]), "cleanup waits for it");
+}
+
+#[test]
+fn a_name_belongs_to_one_living_run_at_a_time() {
+    let named = || RunSpec {
+        name: Some(RunName::parse("mine").unwrap()),
+        idempotency: None,
+        ..read_only()
+    };
+    let other = RunId::from_random(8);
+    let ask = || {
+        let (run, spec) = (other.clone(), Box::new(named()));
+        Input::Command(Command::Request { run, spec, refusal: None })
+    };
+    let mut bench = Bench::at(named(), Phase::Running);
+    let refused = bench.try_tell(ask()).unwrap_err();
+    assert_eq!(refused.code, Code::ProcessNameTaken);
+    assert!(!bench.state.runs.contains_key(&other), "it was recorded");
+    bench.tell(exited(Exit::Status(0)));
+    bench.settle();
+    bench.try_tell(ask()).unwrap();
+    assert_eq!(bench.state.find("mine").unwrap().id, other);
+}
+
+#[test]
+fn a_name_is_never_taken_for_an_id() {
+    let mut bench = Bench::at(read_only(), Phase::Running);
+    for name in [run_id().to_string(), "r_".to_owned(), "r_mine".to_owned()] {
+        let spec = RunSpec {
+            name: Some(RunName::parse(&name).unwrap()),
+            idempotency: None,
+            ..read_only()
+        };
+        let (run, spec) = (RunId::from_random(8), Box::new(spec));
+        let ask = Input::Command(Command::Request { run, spec, refusal: None });
+        assert_eq!(bench.try_tell(ask).unwrap_err().code, Code::ManifestBadValue, "{name}");
+    }
+    assert_eq!(bench.state.find(run_id().as_str()).unwrap().id, run_id());
+}
+
+#[test]
+fn an_export_may_be_followed_by_another() {
+    let mut bench = Bench::at(spec(), Phase::Running);
+    bench.tell(exited(Exit::Status(0)));
+    bench.settle();
+    let to = |target| Input::Command(Command::Export { run: run_id(), target });
+    bench.tell(to(ExportTarget::Patch));
+    bench.settle();
+    assert_eq!(bench.run().workspace, Workspace::Exported);
+    bench.tell(to(ExportTarget::Ref("refs/atenea/x".into())));
+    bench.settle();
+    assert_eq!(bench.run().workspace, Workspace::Exported);
+    assert_eq!(bench.run().amendments.len(), 2);
 }

@@ -32,6 +32,7 @@ pub fn status(code: Code) -> StatusCode {
     match code {
         Code::ProcessNoSuchRun | Code::FsNotFound => StatusCode::NOT_FOUND,
         Code::ProcessAmbiguousRun
+        | Code::ProcessNameTaken
         | Code::ProcessIdempotencyMismatch
         | Code::ExportRefExists
         | Code::ExportNotEnded

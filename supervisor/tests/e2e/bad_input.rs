@@ -52,6 +52,10 @@ fn zero_negative_and_shapeless_limits_are_refused() {
             refused(&world, &["run", &option, "--", "true"], "manifest.bad_limit");
         }
     }
+    for pids in ["--pids=1", "--pids=2"] {
+        refused(&world, &["run", pids, "--", "true"], "manifest.bad_limit");
+    }
+    world.sup(&["run", "--pids=3", "--", "true"]).ends(0);
     refused(&world, &["run", "--budget=-1", "--", "true"], "budget.bad_amount");
 }
 

@@ -32,6 +32,20 @@ fn the_same_idempotency_key_is_the_same_run_and_never_another() {
 }
 
 #[test]
+fn a_name_belongs_to_one_living_run_at_a_time() {
+    let world = World::new();
+    let first = world.ready(&["--name", "mine"], "echo ready; sleep 1000");
+    let args = ["run", "--name", "mine", "--", "true"];
+    world.sup(&args).ends(125).says("process.name_taken");
+    assert_eq!(world.run_dirs(), [first.clone()], "the refused request left something");
+    world.sup(&["cancel", "mine", "--grace", "0s"]).ends(0);
+    world.sup(&["wait", &first]).ends(137);
+    // Control: when it has ended, the name is free and stands for the newer run.
+    world.sup(&args).ends(0);
+    assert_ne!(world.status("mine")["run"], first.as_str());
+}
+
+#[test]
 fn status_shows_what_lives_and_with_all_what_ended() {
     let world = World::new();
     world.sup(&["run", "--", "true"]).ends(0);

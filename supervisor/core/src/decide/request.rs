@@ -4,7 +4,7 @@ use super::Decision;
 use crate::event::{Event, RunSpec};
 use crate::input::Now;
 use crate::state::{Settings, State};
-use crate::{Code, Refusal, RunId};
+use crate::{Code, Phase, Refusal, RunId};
 
 pub(super) fn request(
     state: &State,
@@ -20,6 +20,7 @@ pub(super) fn request(
     if state.stopping {
         return Err(Refusal::new(Code::ProcessStopping, Code::ProcessStopping.cause()));
     }
+    check_name(state, &spec)?;
     if state.runs.contains_key(&run) {
         return Err(Refusal::new(Code::ProcessBusy, format!("the id {run} is taken"))
             .with_help("send the request again"));
@@ -36,6 +37,25 @@ pub(super) fn request(
         Err(Refusal { code, cause, .. }) => events.push(Event::RunRefused { run, code, cause }),
     }
     Ok(events.into())
+}
+
+/// A name addresses one run for as long as it lives, and is never taken for an id: cancel, export
+/// and discard would otherwise reach another run than the one that was meant.
+fn check_name(state: &State, spec: &RunSpec) -> Result<(), Refusal> {
+    let Some(name) = &spec.name else { return Ok(()) };
+    if name.as_str().starts_with(RunId::PREFIX) {
+        let cause = format!("the name {name} looks like the id of a run");
+        return Err(Refusal::new(Code::ManifestBadValue, cause)
+            .with_help("choose a name that does not start with r_"));
+    }
+    let other = state.names.get(name).and_then(|id| state.runs.get(id));
+    match other.filter(|other| other.phase != Phase::Ended) {
+        Some(other) => {
+            let cause = format!("run {} is called {name} and has not ended", other.id);
+            Err(Refusal::new(Code::ProcessNameTaken, cause))
+        }
+        None => Ok(()),
+    }
 }
 
 /// B4: a repeated key stands for the run it made, and never for another request.

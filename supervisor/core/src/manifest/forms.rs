@@ -6,7 +6,7 @@
 
 use std::fmt::Display;
 
-use crate::{Code, Nanos, Refusal};
+use crate::{Code, Nanos, Profile, Refusal};
 
 use super::model::{History, Manifest, Mount, Network, PrivateNetwork, Tools, Workspace};
 use super::targets;
@@ -188,11 +188,19 @@ fn tools(path: &str, grant: &Tools) -> Outcome {
 
 /// Most tasks the kernel can number.
 const PIDS_MAX: u64 = 4_194_304;
+/// Fewest tasks with which a sandbox can be made: bubblewrap, `atenea-init`, and the agent.
+const PIDS_MIN: u64 = 3;
 
 fn limits(manifest: &Manifest) -> Outcome {
     if let Some(pids) = manifest.limits.pids.filter(|pids| pids.get() > PIDS_MAX) {
         let cause = format!("limits.pids: {pids} is more than the kernel's {PIDS_MAX}");
         return Err(Refusal::new(Code::ManifestBadLimit, cause));
+    }
+    let sandboxed = manifest.profile != Some(Profile::TrustedHost);
+    if let Some(pids) = manifest.limits.pids.filter(|pids| sandboxed && pids.get() < PIDS_MIN) {
+        let cause = format!("limits.pids: {pids} is too few: the sandbox itself needs two");
+        return Err(Refusal::new(Code::ManifestBadLimit, cause)
+            .with_help("give at least 3, and one more for each task of the command"));
     }
     if manifest.budget.as_ref().is_some_and(|budget| budget.usd == Nanos::ZERO) {
         let cause = "budget.usd: a budget of zero holds nothing";

@@ -26,6 +26,7 @@ pub(super) fn refuse(manifest: &Manifest) -> Result<(), Refusal> {
         (!manifest.session.keep.is_empty(), "session.keep"),
         (runtime.is_some_and(|image| image != "host"), "runtime.image"),
         (hides_history(manifest), "workspace.history"),
+        (needs_a_clone(manifest), "workspace.base"),
         (manifest.approval.is_some(), "approval.step"),
         (manifest.parent.is_some(), "parent"),
         (limits.tool_calls.is_some(), "limits.tool_calls"),
@@ -35,7 +36,37 @@ pub(super) fn refuse(manifest: &Manifest) -> Result<(), Refusal> {
     ];
     match parts.iter().find(|(asked, _)| *asked) {
         Some((_, path)) => Err(unsupported(path)),
-        None => effects(manifest),
+        None => {
+            host_view(manifest)?;
+            effects(manifest)
+        }
+    }
+}
+
+/// Only a private clone can start from anything but the files as they are.
+fn needs_a_clone(manifest: &Manifest) -> bool {
+    let base = manifest.workspace.base.as_deref();
+    manifest.profile() != Profile::WorkspaceWrite && base.is_some_and(|base| base != "working-tree")
+}
+
+/// Without a sandbox nothing can be hidden, moved or added.
+fn host_view(manifest: &Manifest) -> Result<(), Refusal> {
+    let workspace = &manifest.workspace;
+    let parts = [
+        (!workspace.shows_all_files(), "workspace.files"),
+        (!workspace.include_ignored.is_empty(), "workspace.include_ignored"),
+        (workspace.target() != workspace.path, "workspace.target"),
+        (!manifest.mounts.is_empty(), "mounts"),
+        (!manifest.runtime.mounts.is_empty(), "runtime.mounts"),
+    ];
+    let asked = parts.iter().find(|(asked, _)| *asked);
+    match asked.filter(|_| manifest.profile() == Profile::TrustedHost) {
+        Some((_, path)) => Err(Refusal::new(
+            Code::ManifestUnsupportedFeature,
+            format!("{path}: profile trusted-host has no sandbox that could do it"),
+        )
+        .with_help("leave it out, or ask for another profile")),
+        None => Ok(()),
     }
 }
 
