@@ -1,19 +1,23 @@
 //! The accept loop: nothing a connection does can end it, and nothing the machine runs out of
-//! either. Each connection is a task of its own; one bound holds for both listeners of a run.
+//! either. Each connection is a task of its own.
 
 use std::io;
 use std::sync::Arc;
 
 use atenea_core::Code;
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::LIMITS;
-use crate::listener::Listener;
 use crate::service::{State, serve_connection};
 
 /// Accepts until `stop` changes or its sender is gone; then ends every connection and returns.
-pub(crate) async fn serve(listener: Listener, state: Arc<State>, mut stop: watch::Receiver<bool>) {
+pub(crate) async fn serve(
+    listener: TcpListener,
+    state: Arc<State>,
+    mut stop: watch::Receiver<bool>,
+) {
     let mut connections = JoinSet::new();
     let mut pause = LIMITS.accept_pause;
     loop {
@@ -24,10 +28,11 @@ pub(crate) async fn serve(listener: Listener, state: Arc<State>, mut stop: watch
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok(stream) => {
+            Ok((stream, _)) => {
                 pause = LIMITS.accept_pause;
                 let Ok(permit) = Arc::clone(&state.connections).try_acquire_owned() else {
-                    stream.reset();
+                    // Without the option the close is an ordinary one: still a close.
+                    let _ = stream.set_zero_linger();
                     state.denials.record(Code::BrokerLimit, "connections");
                     continue;
                 };

@@ -1,28 +1,29 @@
-//! The endpoint of one run: its two listeners from inside the sandbox, and what serves them.
+//! The endpoint of one run: its listener from inside the sandbox, and what serves it.
+//!
+//! The listener is TCP on the run's own loopback and nothing else. Over a unix socket a guest could
+//! send descriptors, and the kernel drops what nobody takes in the thread that reads: the last close
+//! of a lingering TCP socket would hold that thread for as long as the guest likes.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use atenea_core::RunId;
 use rustix::net::{AddressFamily, SocketType, sockopt};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use crate::LIMITS;
 use crate::accept::serve;
 use crate::denial::{DenialSink, Denials};
-use crate::listener::Listener;
 use crate::service::{Record, State};
 use crate::table::TokenTable;
 
-/// Listeners that the launcher and `atenea-init` made inside the run.
+/// What the launcher made inside the run.
 #[derive(Debug)]
 pub struct Listeners {
     /// `127.0.0.1:7411`, listening.
     pub tcp: OwnedFd,
-    /// `/atenea/run/broker.sock`, listening; made a step later than the other.
-    pub unix: Option<OwnedFd>,
 }
 
 /// A descriptor is not the socket it should be.
@@ -65,10 +66,7 @@ impl Endpoint {
         record: Record,
         sink: DenialSink,
     ) -> Result<EndpointHandle, BindError> {
-        let mut sockets = vec![tcp(listeners.tcp)?];
-        if let Some(fd) = listeners.unix {
-            sockets.push(unix(fd)?);
-        }
+        let socket = tcp(listeners.tcp)?;
         let state = Arc::new(State {
             run,
             tokens,
@@ -78,23 +76,19 @@ impl Endpoint {
             requests: Semaphore::new(LIMITS.requests),
         });
         let (stop, stopped) = watch::channel(false);
-        let loops = sockets
-            .into_iter()
-            .map(|socket| tokio::spawn(serve(socket, Arc::clone(&state), stopped.clone())))
-            .collect();
+        let served = Some(tokio::spawn(serve(socket, Arc::clone(&state), stopped)));
         let flusher = {
             let state = Arc::clone(&state);
             tokio::spawn(async move { state.denials.flush_at_intervals().await })
         };
-        Ok(EndpointHandle { stop, stopped, loops, flusher, state })
+        Ok(EndpointHandle { stop, served, flusher, state })
     }
 }
 
 /// The served endpoint of one run. Dropping it closes everything too, without waiting.
 pub struct EndpointHandle {
     stop: watch::Sender<bool>,
-    stopped: watch::Receiver<bool>,
-    loops: Vec<JoinHandle<()>>,
+    served: Option<JoinHandle<()>>,
     flusher: JoinHandle<()>,
     state: Arc<State>,
 }
@@ -105,22 +99,11 @@ impl EndpointHandle {
         &self.state.run
     }
 
-    /// Serves the unix listener as well: `atenea-init` makes it after the other one is served.
-    /// Must be called inside a tokio runtime.
-    ///
-    /// # Errors
-    /// The descriptor is no listening unix socket.
-    pub fn add_unix(&mut self, fd: OwnedFd) -> Result<(), BindError> {
-        let served = serve(unix(fd)?, Arc::clone(&self.state), self.stopped.clone());
-        self.loops.push(tokio::spawn(served));
-        Ok(())
-    }
-
     /// Closes listeners and connections, waits until all are closed, then reports what was refused
     /// and not reported yet. The token is revoked before, by its table (C2).
     pub async fn close(mut self) {
         self.stop.send_replace(true);
-        for served in std::mem::take(&mut self.loops) {
+        if let Some(served) = self.served.take() {
             // A loop that panicked has closed its sockets while it unwound.
             let _ = served.await;
         }
@@ -129,7 +112,7 @@ impl EndpointHandle {
 
 impl std::fmt::Debug for EndpointHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "EndpointHandle({}, {} listeners)", self.state.run, self.loops.len())
+        write!(f, "EndpointHandle({})", self.state.run)
     }
 }
 
@@ -137,7 +120,7 @@ impl Drop for EndpointHandle {
     fn drop(&mut self) {
         self.stop.send_replace(true);
         self.flusher.abort();
-        for served in &self.loops {
+        if let Some(served) = &self.served {
             served.abort();
         }
         // E6: what was only counted so far is reported once, at the end.
@@ -145,7 +128,7 @@ impl Drop for EndpointHandle {
     }
 }
 
-fn tcp(fd: OwnedFd) -> Result<Listener, BindError> {
+fn tcp(fd: OwnedFd) -> Result<TcpListener, BindError> {
     let role = "tcp";
     if !is_listening(&fd, &[AddressFamily::INET, AddressFamily::INET6]) {
         return Err(BindError::WrongKind { role });
@@ -156,18 +139,7 @@ fn tcp(fd: OwnedFd) -> Result<Listener, BindError> {
         return Err(BindError::NotLoopback);
     }
     listener.set_nonblocking(true).map_err(io)?;
-    TcpListener::from_std(listener).map(Listener::Tcp).map_err(io)
-}
-
-fn unix(fd: OwnedFd) -> Result<Listener, BindError> {
-    let role = "unix";
-    if !is_listening(&fd, &[AddressFamily::UNIX]) {
-        return Err(BindError::WrongKind { role });
-    }
-    let io = |source| BindError::Io { role, source };
-    let listener = std::os::unix::net::UnixListener::from(fd);
-    listener.set_nonblocking(true).map_err(io)?;
-    UnixListener::from_std(listener).map(Listener::Unix).map_err(io)
+    TcpListener::from_std(listener).map_err(io)
 }
 
 fn is_listening(fd: &OwnedFd, families: &[AddressFamily]) -> bool {

@@ -14,7 +14,6 @@ mod accept;
 pub mod denial;
 pub mod endpoint;
 pub mod limits;
-mod listener;
 mod service;
 mod stall;
 pub mod table;

@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 async fn a_connection_that_found_no_descriptor_is_served_when_there_is_one_again() {
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = tcp.local_addr().unwrap();
-    let listeners = Listeners { tcp: tcp.into(), unix: None };
+    let listeners = Listeners { tcp: tcp.into() };
     let tokens = Arc::new(TokenTable::new(Generation(1)));
     let record = Arc::new(|_| serde_json::json!({}));
     let run = RunId::from_random(1);

@@ -4,7 +4,6 @@
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use atenea_broker::{
@@ -13,7 +12,7 @@ use atenea_broker::{
 use atenea_core::{Code, Generation, RunId};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
 
 type Log = Arc<Mutex<Vec<Denial>>>;
 
@@ -22,20 +21,15 @@ struct Run {
     tokens: Arc<TokenTable>,
     token: Token,
     tcp: SocketAddr,
-    unix: PathBuf,
     log: Log,
-    _directory: tempfile::TempDir,
 }
 
 const NOW: Generation = Generation(9);
 
 fn run() -> Run {
-    let directory = tempfile::tempdir().unwrap();
-    let unix = directory.path().join("broker.sock");
     let tcp = StdTcpListener::bind("127.0.0.1:0").unwrap();
     let address = tcp.local_addr().unwrap();
-    let listeners =
-        Listeners { tcp: tcp.into(), unix: Some(UnixListener::bind(&unix).unwrap().into()) };
+    let listeners = Listeners { tcp: tcp.into() };
     let tokens = Arc::new(TokenTable::new(NOW));
     let id = RunId::from_random(1);
     let token = tokens.mint(&id, NOW).unwrap();
@@ -52,7 +46,7 @@ fn run() -> Run {
         Arc::new(move |denial| into.lock().unwrap().push(denial)),
     )
     .unwrap();
-    Run { handle, tokens, token, tcp: address, unix, log, _directory: directory }
+    Run { handle, tokens, token, tcp: address, log }
 }
 
 impl Run {
@@ -98,8 +92,7 @@ async fn grants_and_budget_are_what_the_record_of_the_run_says_by_both_listeners
     let run = run();
     let (status, head, body) = run.ask(&run.get("/v1/grants")).await;
     assert_eq!((status, body.as_str()), (200, "{\"network\":[],\"profile\":\"read\"}\n"), "{head}");
-    let unix = UnixStream::connect(&run.unix).await.unwrap();
-    let (status, _, body) = converse(unix, &run.get("/v1/budget?run=r_other")).await;
+    let (status, _, body) = run.ask(&run.get("/v1/budget?run=r_other")).await;
     assert_eq!((status, body.as_str()), (200, "{\"usd_held\":\"1.50\",\"usd_reported\":\"0\"}\n"));
     for name in ["X-Api-Key", "x-goog-api-key"] {
         let fields = format!("{name}: {}\r\nX-Atenea-Run: r_other\r\n", run.token.expose());
@@ -279,32 +272,20 @@ async fn connections_over_the_bound_are_reset_and_garbage_ends_only_its_own_conn
     run.handle.close().await;
     let error = TcpStream::connect(run.tcp).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
-    assert!(UnixStream::connect(&run.unix).await.is_err());
 }
 
 #[tokio::test]
-async fn a_unix_listener_can_come_later_and_wrong_descriptors_are_refused() {
+async fn only_a_listening_tcp_socket_on_loopback_is_served() {
     let tokens = Arc::new(TokenTable::new(NOW));
-    let bind = |tcp, unix| {
-        let listeners = Listeners { tcp, unix };
+    let bind = |tcp| {
         let record = Arc::new(|_| json!({}));
         let run = RunId::from_random(1);
-        Endpoint::bind(run, listeners, Arc::clone(&tokens), record, Arc::new(|_| {}))
+        Endpoint::bind(run, Listeners { tcp }, Arc::clone(&tokens), record, Arc::new(|_| {}))
     };
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("a.sock");
-    let tcp = || StdTcpListener::bind("127.0.0.1:0").unwrap().into();
-    let unix = UnixListener::bind(&path).unwrap();
-    let mut handle = bind(tcp(), None).unwrap();
-    handle.add_unix(unix.try_clone().unwrap().into()).unwrap();
-    let request = "GET / HTTP/1.1\r\nHost: b\r\nConnection: close\r\n\r\n";
-    let stream = UnixStream::connect(&path).await.unwrap();
-    assert_eq!(converse(stream, request).await.0, 401);
-    handle.close().await;
-    let error = bind(unix.try_clone().unwrap().into(), None).unwrap_err();
+    let unix = UnixListener::bind(directory.path().join("a.sock")).unwrap();
+    let error = bind(unix.into()).unwrap_err();
     assert!(matches!(error, BindError::WrongKind { role: "tcp" }), "{error}");
-    let error = bind(tcp(), Some(tcp())).unwrap_err();
-    assert!(matches!(error, BindError::WrongKind { role: "unix" }), "{error}");
     let public = StdTcpListener::bind("0.0.0.0:0").unwrap().into();
-    assert!(matches!(bind(public, None).unwrap_err(), BindError::NotLoopback));
+    assert!(matches!(bind(public).unwrap_err(), BindError::NotLoopback));
 }

@@ -18,7 +18,7 @@ mod shutdown;
 mod trial;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 use atenea_core::{Refusal, RunId};
@@ -46,11 +46,16 @@ pub fn main(socket_fd: RawFd) -> ! {
         Ok(()) => 0,
         // The supervisor sees the end of the socket; there is nobody else to tell.
         Err(error) => {
-            eprintln!("atenea-sup launcher helper: {error}");
+            complain(&error);
             1
         }
     };
     sys::process::exit_now(status)
+}
+
+/// Writes a line to the log, which may lie on a full disk: `eprintln!` would panic then.
+fn complain(what: &dyn std::fmt::Display) {
+    let _ = writeln!(io::stderr(), "atenea-sup launcher helper: {what}");
 }
 
 struct Helper {
@@ -235,7 +240,7 @@ impl Helper {
             // Bounded types cannot fail to encode; without memory for a memfd the supervisor is
             // better off seeing our end than missing one message.
             Err(error) => {
-                eprintln!("atenea-sup launcher helper: a message cannot be sent: {error}");
+                complain(&format_args!("a message cannot be sent: {error}"));
                 self.shut_down();
                 sys::process::exit_now(1)
             }

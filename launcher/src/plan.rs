@@ -32,10 +32,6 @@ pub const INSIDE_ID: u32 = 1000;
 pub const AGENT_NAME: &str = "agent";
 /// Where `atenea-init` is inside.
 pub const INIT_PATH: &str = "/atenea/init";
-/// Directory of the broker's socket inside.
-pub const BROKER_DIR: &str = "/atenea/run";
-/// The broker's socket inside.
-pub const BROKER_SOCKET: &str = "/atenea/run/broker.sock";
 
 /// All that is needed to make one sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,8 +62,6 @@ pub struct SandboxPlan {
     pub limits: GroupLimits,
     /// Terminal of the agent: rows and columns.
     pub tty: Option<(u16, u16)>,
-    /// Where the broker's unix listener is made inside, when a broker is granted.
-    pub broker_socket: Option<OsBytes>,
 }
 
 /// One thing at one place of the sandbox.

@@ -241,8 +241,6 @@ pub struct FdLayout {
     pub pty: bool,
     /// Listeners, in the plan's order.
     pub listeners: usize,
-    /// The broker's unix listener.
-    pub broker: bool,
 }
 
 /// The descriptors of a [`Reply::Created`], by name.
@@ -258,8 +256,6 @@ pub struct CreatedFds {
     pub pty: Option<OwnedFd>,
     /// Listeners, in the plan's order.
     pub listeners: Vec<OwnedFd>,
-    /// The broker's unix listener.
-    pub broker: Option<OwnedFd>,
 }
 
 impl CreatedFds {
@@ -271,9 +267,8 @@ impl CreatedFds {
         let stdin = if layout.stdin { Some(fds.next()?) } else { None };
         let pty = if layout.pty { Some(fds.next()?) } else { None };
         let listeners: Vec<OwnedFd> = fds.by_ref().take(layout.listeners).collect();
-        let broker = if layout.broker { Some(fds.next()?) } else { None };
         let complete = listeners.len() == layout.listeners && fds.next().is_none();
-        complete.then_some(CreatedFds { stdout, stderr, stdin, pty, listeners, broker })
+        complete.then_some(CreatedFds { stdout, stderr, stdin, pty, listeners })
     }
 
     /// In the order of the reply.
@@ -282,13 +277,11 @@ impl CreatedFds {
             stdin: self.stdin.is_some(),
             pty: self.pty.is_some(),
             listeners: self.listeners.len(),
-            broker: self.broker.is_some(),
         };
         let mut fds = vec![self.stdout, self.stderr];
         fds.extend(self.stdin);
         fds.extend(self.pty);
         fds.extend(self.listeners);
-        fds.extend(self.broker);
         (layout, fds)
     }
 }

@@ -253,6 +253,5 @@ pub(crate) fn init_plan(
         tty: plan.tty,
         rlimits,
         canary: OsBytes::from(canary).into_vec(),
-        broker_socket: plan.broker_socket.clone().map(OsBytes::into_vec),
     })
 }

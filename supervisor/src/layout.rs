@@ -6,8 +6,10 @@
 //! STATE/supervisor.log      what an on-demand supervisor says
 //! STATE/cache/              snapshots and packs, shared and read-only
 //! STATE/staging/            empty; the launcher mounts over it in namespaces of its own
-//! STATE/runs/RUN/           0700: manifest.json, stdout, stderr, receipt.json
-//! STATE/runs/RUN/ws/        the run's own workspace, and nothing else the agent sees (C4)
+//! STATE/runs/RUN/           0711: manifest.json, stdout, stderr, receipt.json
+//! STATE/runs/RUN/ws/        0700: nobody but the supervisor passes, whatever the agent makes of
+//!                           the mode of what is in it
+//! STATE/runs/RUN/ws/tree    the run's own workspace, and nothing else the agent sees (C4)
 //! STATE/runs/RUN/base.git   what the workspace started from; never seen by the agent
 //! ```
 
@@ -77,9 +79,14 @@ impl StateDir {
         self.run(run).join("prepared.json")
     }
 
+    /// What keeps others out of the workspace.
+    pub fn workspace_guard(&self, run: &RunId) -> PathBuf {
+        self.run(run).join("ws")
+    }
+
     /// The run's own workspace.
     pub fn workspace(&self, run: &RunId) -> PathBuf {
-        self.run(run).join("ws")
+        self.workspace_guard(run).join("tree")
     }
 
     /// What the workspace started from.

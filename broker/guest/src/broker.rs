@@ -2,8 +2,6 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -30,22 +28,14 @@ pub(crate) enum Failure {
 
 /// Where the broker is.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    Tcp(SocketAddr),
-    Unix(PathBuf),
-}
+pub(crate) struct Place(SocketAddr);
 
 impl Place {
-    /// `http://ADDRESS:PORT` (no name: nothing is looked up) or `unix:PATH`.
+    /// `http://ADDRESS:PORT`; no name: nothing is looked up.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
-        let parsed = if let Some(path) = text.strip_prefix("unix:") {
-            path.starts_with('/').then(|| Place::Unix(path.into()))
-        } else {
-            let address = text.strip_prefix("http://").map(|t| t.strip_suffix('/').unwrap_or(t));
-            address.and_then(|a| a.parse().ok()).map(Place::Tcp)
-        };
-        parsed.ok_or_else(|| {
-            let wanted = "http://ADDRESS:PORT or unix:/PATH";
+        let address = text.strip_prefix("http://").map(|t| t.strip_suffix('/').unwrap_or(t));
+        address.and_then(|a| a.parse().ok()).map(Place).ok_or_else(|| {
+            let wanted = "http://ADDRESS:PORT";
             Failure::Environment(format!("ATENEA_BROKER is {text:?}, not {wanted}"))
         })
     }
@@ -67,23 +57,9 @@ pub(crate) fn get(place: &Place, token: &str, path: &str) -> Result<Value, Failu
 }
 
 fn exchange(place: &Place, request: &[u8]) -> io::Result<Vec<u8>> {
-    match place {
-        Place::Tcp(address) => {
-            let stream = TcpStream::connect_timeout(address, PATIENCE)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
-            stream.set_write_timeout(Some(PATIENCE))?;
-            converse(stream, request)
-        }
-        Place::Unix(path) => {
-            let stream = UnixStream::connect(path)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
-            stream.set_write_timeout(Some(PATIENCE))?;
-            converse(stream, request)
-        }
-    }
-}
-
-fn converse<S: Read + Write>(mut stream: S, request: &[u8]) -> io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect_timeout(&place.0, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
     stream.write_all(request)?;
     let mut answer = Vec::new();
     stream.take(ANSWER_BYTES).read_to_end(&mut answer)?;
@@ -131,13 +107,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_addresses_and_absolute_socket_paths_are_places() {
-        let tcp = Place::Tcp("127.0.0.1:7411".parse().unwrap());
+    fn only_addresses_are_places() {
+        let tcp = Place("127.0.0.1:7411".parse().unwrap());
         assert_eq!(Place::parse("http://127.0.0.1:7411").as_ref(), Ok(&tcp));
         assert_eq!(Place::parse("http://127.0.0.1:7411/"), Ok(tcp));
-        let unix = Place::Unix("/run/atenea/broker.sock".into());
-        assert_eq!(Place::parse("unix:/run/atenea/broker.sock"), Ok(unix));
-        for bad in ["", "127.0.0.1:7411", "http://localhost:7411", "http://127.0.0.1", "unix:x"] {
+        for bad in ["", "127.0.0.1:7411", "http://localhost:7411", "http://127.0.0.1", "unix:/x"] {
             assert!(matches!(Place::parse(bad), Err(Failure::Environment(_))), "{bad}");
         }
     }
@@ -164,7 +138,8 @@ mod tests {
 
     #[test]
     fn a_token_with_a_line_end_is_never_sent() {
-        let nowhere = Place::Unix("/nonexistent".into());
+        // Nobody listens on port 0.
+        let nowhere = Place("127.0.0.1:0".parse().unwrap());
         for bad in ["", "at_x\r\nX: y", "at x", "ä"] {
             let got = get(&nowhere, bad, "/v1/grants");
             assert!(matches!(got, Err(Failure::Environment(_))), "{bad:?}: {got:?}");

@@ -25,7 +25,7 @@ Options:
   -V, --version  print the version
 
 Environment:
-  ATENEA_BROKER  where the broker is: http://127.0.0.1:7411, or unix:/run/atenea/broker.sock
+  ATENEA_BROKER  where the broker is: http://127.0.0.1:7411
   ATENEA_TOKEN   the token of this run
 
 Exit status: 0 ok, 1 the answer is not understood, 2 wrong usage or environment, 4 refused by the

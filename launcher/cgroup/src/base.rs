@@ -68,6 +68,20 @@ impl Base {
         &self.instance
     }
 
+    /// Whether its directories are those that were opened: somebody may have removed them since.
+    ///
+    /// # Errors
+    /// What cannot be looked at.
+    pub fn is_there(&self) -> Result<bool> {
+        for base in &self.dirs {
+            let Some(name) = base.relative.file_name() else { return Ok(false) };
+            if base.own.ino_of(name)? != Some(base.dir.ino()) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     pub(crate) fn dirs(&self) -> &[BaseDir] {
         &self.dirs
     }

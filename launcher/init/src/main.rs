@@ -9,7 +9,7 @@
 //! 1. check the descriptors: 0 to 5 and no other; read the plan and the agent's seccomp program;
 //! 2. verify that no capability is left in any of the five sets and that the uid is not 0; set
 //!    no-new-privs; become undumpable;
-//! 3. make the broker's unix listener and the terminal;
+//! 3. make the terminal;
 //! 4. Landlock: not used, the mount namespace decides what exists;
 //! 5. set resource limits;
 //! 6. check the agent's seccomp program; it is loaded by the probes of step 7 and by the agent's
@@ -21,6 +21,7 @@
 //! 9. start the agent;
 //! 10. reap orphans, pass signals and terminal sizes on, report the agent's exit, end.
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 mod agent;
@@ -46,23 +47,30 @@ fn main() -> ExitCode {
     match (arguments.next(), arguments.next()) {
         (None, _) => start(),
         (Some(argument), None) if argument == "--version" => {
-            println!("atenea-init {}", env!("CARGO_PKG_VERSION"));
-            ExitCode::SUCCESS
+            match writeln!(std::io::stdout(), "atenea-init {}", env!("CARGO_PKG_VERSION")) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(_) => ExitCode::from(EXIT_FAILED),
+            }
         }
         _ => {
-            eprintln!("atenea-init: takes no argument but --version");
+            complain("takes no argument but --version");
             ExitCode::from(EXIT_USAGE)
         }
     }
 }
 
+/// Says what is wrong to whoever started it by hand; a reader that is gone changes nothing.
+fn complain(what: &str) {
+    let _ = writeln!(std::io::stderr(), "atenea-init: {what}");
+}
+
 fn start() -> ExitCode {
     if let Err(error) = sys::signal::plain_faults() {
-        eprintln!("atenea-init: signals: {error}");
+        complain(&format!("signals: {error}"));
         return ExitCode::from(EXIT_FAILED);
     }
     let Some(inherited) = sys::fd::take_inherited() else {
-        eprintln!("atenea-init: no plan on descriptors 3 to 5: started by the launcher only");
+        complain("no plan on descriptors 3 to 5: started by the launcher only");
         return ExitCode::from(EXIT_USAGE);
     };
     let supervisor = Supervisor::new(inherited.supervise);
@@ -92,7 +100,6 @@ fn run(
     // 2
     setup::harden()?;
     // 3
-    let listener = setup::broker_listener(plan.broker_socket.as_deref())?;
     let terminal = setup::terminal(plan.tty)?;
     // 4: Landlock is not used.
     // 5
@@ -102,7 +109,7 @@ fn run(
     // 7
     let self_test = selftest::run(&plan, &program)?;
     // 8
-    supervisor.ready(self_test, listener, terminal.as_ref())?;
+    supervisor.ready(self_test, terminal.as_ref())?;
     supervisor.wait_for_go(terminal.as_ref())?;
     // 9
     let children = sys::signal::child_events().map_err(Failure::at("child_events"))?;

@@ -1,11 +1,8 @@
 //! Steps 1 to 6: check what init was given and take away what it does not need.
 
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::fd::{OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::os::unix::net::UnixListener;
 
 use atenea_init::wire::{FD_SECCOMP, InitPlan, PLAN_BYTES_MAX};
 
@@ -102,15 +99,6 @@ pub(crate) fn harden() -> Result<(), Failure> {
         return Err(Failure::new("dumpable", "still dumpable although the kernel said otherwise"));
     }
     Ok(())
-}
-
-/// Step 3: the broker's listener, for this uid only, in the sandbox's own tmpfs.
-pub(crate) fn broker_listener(path: Option<&[u8]>) -> Result<Option<UnixListener>, Failure> {
-    let Some(path) = path else { return Ok(None) };
-    let mask = process::set_umask(0o177);
-    let listener = UnixListener::bind(OsStr::from_bytes(path));
-    process::set_umask(mask);
-    listener.map(Some).map_err(Failure::at("broker_socket"))
 }
 
 /// Step 3: the agent's terminal.

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixListener;
 
 use atenea_init::wire::{FromInit, MESSAGE_BYTES_MAX, SelfTest, ToInit};
 
@@ -55,12 +54,10 @@ impl Supervisor {
     pub(crate) fn ready(
         &self,
         self_test: Vec<SelfTest>,
-        listener: Option<UnixListener>,
         terminal: Option<&tty::Terminal>,
     ) -> Result<(), Ending> {
-        let listener = listener.as_ref().map(AsFd::as_fd);
         let master = terminal.map(|terminal| terminal.master.as_fd());
-        let fds: Vec<BorrowedFd<'_>> = listener.into_iter().chain(master).collect();
+        let fds: Vec<BorrowedFd<'_>> = master.into_iter().collect();
         self.tell(&FromInit::Ready { self_test }, &fds)
     }
 

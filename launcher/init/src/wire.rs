@@ -31,16 +31,13 @@ pub struct InitPlan {
     pub rlimits: Vec<(u32, u64, u64)>,
     /// A host file that exists and must not be visible inside (self-test).
     pub canary: Vec<u8>,
-    /// Where to make the broker's unix listener, inside a tmpfs of the sandbox.
-    pub broker_socket: Option<Vec<u8>>,
 }
 
 /// What init tells the helper.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromInit {
-    /// Hardened, self-tested and waiting for [`ToInit::Go`]. Carries as descriptors, in this order:
-    /// the broker's unix listener (when the plan has one), the terminal's master side (when it
-    /// has a tty).
+    /// Hardened, self-tested and waiting for [`ToInit::Go`]. Carries the terminal's master side as
+    /// a descriptor, when the plan has a tty.
     Ready {
         /// One entry for each forbidden act that was tried.
         self_test: Vec<SelfTest>,

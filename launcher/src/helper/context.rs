@@ -49,6 +49,16 @@ impl Context {
         self.base.as_ref().map_err(Clone::clone)
     }
 
+    /// Whether the base is still where it was made.
+    pub(super) fn has_base(&self) -> bool {
+        self.base.as_ref().is_ok_and(|base| base.is_there().unwrap_or(true))
+    }
+
+    /// Makes the base anew.
+    pub(super) fn renew_base(&mut self) {
+        self.base = base(&self.config.instance);
+    }
+
     pub(super) fn init(&self) -> Result<&Vetted, Refusal> {
         self.init.as_ref().map_err(Clone::clone)
     }

@@ -46,8 +46,12 @@ impl Helper {
             Request::Signal { run, signal } => self.signal(&run, signal),
             Request::Resize { run, rows, cols } => self.resize(&run, rows, cols),
             Request::KillGroup { run } => {
-                self.run(&run)?.group.kill().map_err(|e| group_refusal(&e))?;
+                self.run(&run)?.kill()?;
                 Ok(Some(Reply::Done))
+            }
+            // C1, R2: what was never made is gone.
+            Request::RemoveGroup { run } if !self.runs.contains_key(&run) => {
+                Ok(Some(Reply::Removed))
             }
             Request::RemoveGroup { run } => self.remove(id, &run).map(|()| None),
             Request::Usage { run } => self.usage(&run).map(Some),
@@ -89,7 +93,7 @@ impl Helper {
         if self.runs.contains_key(&run) {
             return Err(Refusal::new(Code::ProcessLaunchFailed, format!("{run} has its group")));
         }
-        let group = make_group(self.context()?, run.as_str(), limits)?;
+        let group = self.group_below_base(&run, limits)?;
         let oom = group.watch_oom().map_err(|e| {
             // Nothing is inside yet.
             let _ = group.remove();
@@ -98,6 +102,18 @@ impl Helper {
         let identity = group.identity();
         self.runs.insert(run, Run::new(group, oom));
         Ok(Reply::GroupMade { identity })
+    }
+
+    /// Makes the group; once more with a base made anew when somebody removed that: an older helper
+    /// that slept, or a person.
+    fn group_below_base(&mut self, run: &RunId, limits: GroupLimits) -> Result<RunGroup, Refusal> {
+        let first = make_group(self.context()?, run.as_str(), limits);
+        let context = self.context.as_mut().ok_or_else(not_configured)?;
+        if first.is_ok() || context.has_base() {
+            return first;
+        }
+        context.renew_base();
+        make_group(self.context()?, run.as_str(), limits)
     }
 
     fn create(
@@ -162,7 +178,7 @@ impl Helper {
 
     fn remove(&mut self, id: u64, run: &RunId) -> Result<(), Refusal> {
         let run = self.run(run)?;
-        run.group.kill().map_err(|e| group_refusal(&e))?;
+        run.kill()?;
         match &mut run.removal {
             Some(removal) => removal.ids.push(id),
             none => *none = Some(Removal::new(id)),

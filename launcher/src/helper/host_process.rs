@@ -103,7 +103,7 @@ impl HostProcess {
             terminal,
         };
         let (stdout, stderr, stdin) = (streams.stdout, streams.stderr, streams.stdin);
-        let fds = CreatedFds { stdout, stderr, stdin, pty, listeners: Vec::new(), broker: None };
+        let fds = CreatedFds { stdout, stderr, stdin, pty, listeners: Vec::new() };
         Ok((this, fds))
     }
 

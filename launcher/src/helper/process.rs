@@ -40,6 +40,13 @@ impl Process {
         Ok(self.ended)
     }
 
+    /// Kills it, and with it the pid namespace whose first process dies with it. The groups are
+    /// killed as well; this reaches a run whose processes somebody moved out of them.
+    pub(super) fn kill(&self) {
+        // Gone already is what is wanted.
+        let _ = rustix::process::pidfd_send_signal(&self.pidfd, rustix::process::Signal::KILL);
+    }
+
     /// Signals the process group that it leads. Until it is reaped, its number names nothing else.
     pub(super) fn signal_group(&self, signal: i32) -> io::Result<()> {
         if self.ended.is_some() {

@@ -59,10 +59,11 @@ impl Run {
     /// C1: "empty" is the kernel's word, not the end of one process.
     fn remove_if_empty(&mut self) -> Result<bool, Refusal> {
         if self.group.populated().map_err(|e| group_refusal(&e))? {
-            self.group.kill().map_err(|e| group_refusal(&e))?;
+            self.kill()?;
             return Ok(false);
         }
         if self.has_process() {
+            self.kill()?;
             return Ok(false);
         }
         // The watch must not see the removal as an event of the run.

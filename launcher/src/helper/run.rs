@@ -6,6 +6,7 @@ use atenea_cgroup::{OomWatch, RunGroup};
 use atenea_core::Refusal;
 use rustix::event::PollFlags;
 
+use super::context::group_refusal;
 use super::host_process::HostProcess;
 use super::process::Process;
 use super::removal::Removal;
@@ -77,6 +78,14 @@ pub(super) struct Run {
 impl Run {
     pub(super) fn new(group: RunGroup, oom: OomWatch) -> Self {
         Run { group, oom: Some(oom), agent: None, creating: None, going: None, removal: None }
+    }
+
+    /// Kills everything of the run: its groups, and its outermost process wherever it is.
+    pub(super) fn kill(&self) -> Result<(), Refusal> {
+        if let Some(agent) = self.agent.as_ref().filter(|agent| !agent.process().is_reaped()) {
+            agent.process().kill();
+        }
+        self.group.kill().map_err(|e| group_refusal(&e))
     }
 
     pub(super) fn sources(&self) -> Vec<(Source, BorrowedFd<'_>, PollFlags)> {

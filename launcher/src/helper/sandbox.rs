@@ -194,11 +194,8 @@ impl Sandbox {
             return self.fail(Code::ProcessSelfTestFailed, &cause);
         }
         let mut fds = fds.into_iter();
-        let broker = self.plan.broker_socket.as_ref().and_then(|_| fds.next());
         let pty = self.plan.tty.and_then(|_| fds.next());
-        let complete = fds.next().is_none()
-            && broker.is_some() == self.plan.broker_socket.is_some()
-            && pty.is_some() == self.plan.tty.is_some();
+        let complete = fds.next().is_none() && pty.is_some() == self.plan.tty.is_some();
         let listeners = self.listeners.take().unwrap_or_default();
         match self.streams.take() {
             Some((stdout, stderr, stdin))
@@ -206,7 +203,7 @@ impl Sandbox {
             {
                 self.phase = Phase::Waiting;
                 let _ = rustix::fs::fcntl_setfl(&stderr, rustix::fs::OFlags::empty());
-                let fds = CreatedFds { stdout, stderr, stdin, pty, listeners, broker };
+                let fds = CreatedFds { stdout, stderr, stdin, pty, listeners };
                 Outcome::Created { self_test, fds }
             }
             _ => self.fail(Code::ProcessLaunchFailed, "step init: descriptors are missing"),

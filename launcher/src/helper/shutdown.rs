@@ -12,7 +12,7 @@ impl Helper {
     pub(super) fn shut_down(&mut self) {
         for run in self.runs.values_mut() {
             // A group that cannot be killed cannot be helped here; the others still can.
-            let _ = run.group.kill();
+            let _ = run.kill();
             run.removal = Some(super::removal::Removal::new(0));
         }
         let deadline = clock::now_ms() + SHUTDOWN_MS_MAX;

@@ -91,7 +91,6 @@ fn plan(context: &Context) -> Result<SandboxPlan, Refusal> {
         listeners: default_listeners(),
         rlimits: default_rlimits(),
         tty: None,
-        broker: true,
     })
 }
 

@@ -5,8 +5,8 @@ use atenea_core::{Code, Profile, Refusal};
 use super::input::PlanInput;
 use super::runtime::RuntimeEntry;
 use super::{
-    BROKER_DIR, BROKER_SOCKET, GroupLimits, HOME, INSIDE_ID, IdMap, Mount, MountKind, Namespace,
-    OsBytes, SandboxPlan, admission, etc, target,
+    GroupLimits, HOME, INSIDE_ID, IdMap, Mount, MountKind, Namespace, OsBytes, SandboxPlan,
+    admission, etc, target,
 };
 
 /// Arguments and environment together, bytes: below what `execve` takes (a quarter of an 8 MiB
@@ -56,7 +56,6 @@ pub fn compile(input: PlanInput) -> Result<SandboxPlan, Refusal> {
         listeners: input.listeners,
         limits: GroupLimits::from(&input.limits),
         tty: input.tty,
-        broker_socket: input.broker.then(|| BROKER_SOCKET.into()),
     })
 }
 
@@ -129,10 +128,6 @@ fn base_mounts(input: &PlanInput, hostname: &str) -> Vec<Mount> {
         tmpfs("/tmp", input.tmpfs.tmp, 0o1777, true),
         tmpfs(HOME, input.tmpfs.home, 0o700, true),
     ];
-    if input.broker {
-        let what = MountKind::Tmpfs { size: 64 << 10, nr_inodes: 16, mode: 0o700, of_agent: true };
-        mounts.push(Mount { target: BROKER_DIR.into(), what });
-    }
     mounts.push(Mount { target: "/etc".into(), what: MountKind::Dir });
     mounts.extend(etc::files(hostname));
     mounts

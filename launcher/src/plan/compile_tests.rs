@@ -42,7 +42,6 @@ pub(crate) fn input() -> PlanInput {
         listeners: default_listeners(),
         rlimits: default_rlimits(),
         tty: None,
-        broker: true,
     }
 }
 

@@ -41,8 +41,6 @@ pub struct PlanInput {
     pub rlimits: Vec<Rlimit>,
     /// Terminal: rows and columns.
     pub tty: Option<(u16, u16)>,
-    /// Whether the run has a broker.
-    pub broker: bool,
 }
 
 /// The workspace of a run.

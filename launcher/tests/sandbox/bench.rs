@@ -190,7 +190,6 @@ impl Bench {
             listeners: default_listeners(),
             rlimits: default_rlimits(),
             tty: None,
-            broker: true,
         };
         change(&mut input);
         input

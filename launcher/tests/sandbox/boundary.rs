@@ -203,8 +203,6 @@ fn a_listener_is_served_from_outside() {
         writeln!(connection, "lane {number}").unwrap();
     }
     assert_eq!(read_all(fds.stdout), "lane 0\nlane 1\nlane 2\nlane 3\n");
-    // The broker's unix listener is inside the sandbox's own tmpfs, and served from here too.
-    assert!(fds.broker.is_some());
     bench.ended();
     bench.remove(&plan.run);
 }

@@ -18,6 +18,9 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_closed_supervisor_makes_the_helper_remove_everything", a_closed_supervisor),
     ("a_supervisor_that_closes_before_go_starts_nothing", closes_before_go),
     ("sigterm_ends_the_helper_as_its_socket_does", sigterm_ends_the_helper),
+    ("a_run_whose_processes_left_their_groups_is_killed_all_the_same", left_their_groups),
+    ("a_base_that_somebody_removed_is_made_again", base_is_made_again),
+    ("a_run_that_was_never_made_is_removed_at_once", never_made),
     ("descriptors_of_the_helper_do_not_grow", descriptors_do_not_grow),
     ("mounts_and_groups_of_the_host_are_as_before", host_is_as_before),
 ];
@@ -63,6 +66,59 @@ fn ignores_sigterm() {
     assert_eq!(agent, None);
     assert_eq!(libc::WTERMSIG(outermost), 9);
     bench.remove(&plan.run);
+}
+
+/// The directory of a place, by the mount that `/proc/self/mountinfo` names for its hierarchy.
+fn directory(place: &atenea_cgroup::Place) -> std::path::PathBuf {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let fits = |line: &&str| {
+        let (_, kind) = line.split_once(" - ").unwrap();
+        let words: Vec<&str> = kind.split(' ').collect();
+        let wanted: Vec<&str> = place.hierarchy.split(',').collect();
+        match words[0] {
+            "cgroup2" => place.is_v2(),
+            "cgroup" => wanted.iter().all(|c| words[2].split(',').any(|have| have == *c)),
+            _ => false,
+        }
+    };
+    let line = mounts.lines().find(fits).expect("its hierarchy is mounted");
+    let mount = line.split(' ').nth(4).unwrap();
+    std::path::Path::new(mount).join(place.path.trim_start_matches('/'))
+}
+
+fn left_their_groups() {
+    // C1
+    let mut bench = Bench::new();
+    let plan = bench.plan(&["sh", "-c", "sleep 1000 & echo ready; exec sleep 1000"], |_| {});
+    let (created, fds) = bench.created(&plan);
+    assert!(matches!(bench.go(&plan.run), Reply::Started));
+    assert_eq!(read_line(&fds.stdout), "ready");
+    for place in &created.identity.group.places {
+        let dir = directory(place);
+        let above = dir.parent().unwrap().parent().unwrap().join("cgroup.procs");
+        for pid in std::fs::read_to_string(dir.join("cgroup.procs")).unwrap().lines() {
+            std::fs::write(&above, pid).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(dir.join("cgroup.procs")).unwrap(), "");
+    }
+    bench.remove(&plan.run);
+    // Everybody who could write is dead.
+    assert_eq!(read_all(fds.stdout), "");
+}
+
+fn base_is_made_again() {
+    let mut bench = Bench::new();
+    let plan = bench.plan(&["echo", "ran"], |_| {});
+    let identity = bench.make_group(&plan);
+    bench.remove(&plan.run);
+    remove_instance(&identity);
+    assert_eq!(bench.run(&plan).stdout, "ran\n");
+}
+
+fn never_made() {
+    // R2
+    let mut bench = Bench::configured();
+    bench.remove(&atenea_core::RunId::from_random(super::bench::unique()));
 }
 
 fn polite_stop() {

@@ -236,7 +236,6 @@ fn unknown_runs() {
     for request in [
         Request::Go { run: run.clone() },
         Request::KillGroup { run: run.clone() },
-        Request::RemoveGroup { run: run.clone() },
         Request::Signal { run: run.clone(), signal: 15 },
         Request::Usage { run },
     ] {

@@ -48,7 +48,7 @@ pub struct Parts {
     /// The token, until it is in the plan.
     pub token: Option<Token>,
     /// Listeners, until egress and broker serve them.
-    pub fds: Option<(Created, Vec<OwnedFd>, Option<OwnedFd>)>,
+    pub fds: Option<(Created, Vec<OwnedFd>)>,
     /// Egress.
     pub boundary: Option<BoundaryHandle>,
     /// Broker.

@@ -127,7 +127,7 @@ async fn take_over(
     created: Created,
     fds: CreatedFds,
 ) -> Result<(), Refusal> {
-    let CreatedFds { stdout, stderr, stdin, pty, listeners, broker } = fds;
+    let CreatedFds { stdout, stderr, stdin, pty, listeners } = fds;
     let mut captures = Vec::new();
     let input = match pty {
         Some(pty) => {
@@ -147,7 +147,7 @@ async fn take_over(
     live.stdin_ready.send_replace(true);
     live.with(|parts| {
         parts.captures = captures;
-        parts.fds = Some((created, listeners, broker));
+        parts.fds = Some((created, listeners));
     });
     Ok(())
 }
@@ -194,6 +194,7 @@ fn plan_input(
     let workspace = WorkspaceInput {
         source: source.into(),
         vetted: vetted(source)?.0,
+    check_start(source, checked)?;
         target: checked.manifest().workspace.target().into(),
     };
     let grants = checked.manifest().mounts.iter().map(|mount| {
@@ -221,13 +222,36 @@ fn plan_input(
         listeners: default_listeners(),
         rlimits: rlimits(run),
         tty: live.tty.map(|size| (size.rows, size.cols)),
-        broker: true,
     })
 }
 
 /// The declared runtime: the host's, and what the manifest declares besides. Looked at for each run:
 /// an update of the host replaces files of it while we live.
 fn runtime(inner: &Inner, checked: &Checked) -> Result<HostRuntime, Refusal> {
+/// The directory the command starts in has to be among what the agent sees: one that is ignored or
+/// empty is not. What a link makes of it is judged inside.
+fn check_start(workspace: &Path, checked: &Checked) -> Result<(), Refusal> {
+    use rustix::fs::{Mode, OFlags, ResolveFlags};
+    let (target, start) = (Path::new(checked.manifest().workspace.target()), checked.cwd());
+    let Ok(inside) = Path::new(&start).strip_prefix(target) else { return Ok(()) };
+    if inside.as_os_str().is_empty() {
+        return Ok(());
+    }
+    let root =
+        std::fs::File::open(workspace).map_err(|e| crate::files::io_refusal(workspace, &e))?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match rustix::fs::openat2(&root, inside, flags, Mode::empty(), ResolveFlags::BENEATH) {
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => {
+            let cause = format!("{} is not among the files that the run sees", inside.display());
+            Err(Refusal::new(Code::FsBadWorkspace, cause).with_help(
+                "start in a directory with tracked files, name the one to start in with cwd, \
+                 or make it visible with workspace.include_ignored",
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
     let more = &checked.manifest().runtime.mounts;
     let own = inner.config.runtime_mounts.iter().map(std::path::PathBuf::as_path);
     let all: Vec<&Path> = own.chain(more.iter().map(Path::new)).collect();
@@ -331,7 +355,7 @@ fn host_plan(run: &Run, live: &Live, checked: &Checked, stdin: Stdin) -> HostPla
 pub(super) fn bind_boundary(inner: &Arc<Inner>, run: &RunId) -> Result<Observation, Refusal> {
     let live = inner.live(run)?;
     let failed = |why: String| Refusal::new(Code::ProcessLaunchFailed, why);
-    let Some((_, listeners, unix)) = live.with(|parts| parts.fds.take()) else {
+    let Some((_, listeners)) = live.with(|parts| parts.fds.take()) else {
         return Err(failed("the sandbox has no listeners".to_owned()));
     };
     // The order of `default_listeners`.
@@ -344,7 +368,7 @@ pub(super) fn bind_boundary(inner: &Arc<Inner>, run: &RunId) -> Result<Observati
         .map_err(|e| failed(e.to_string()))?;
     let sink = inner.violation_sink(run, "broker");
     let tell = Arc::new(move |d: atenea_broker::Denial| sink.tell(d.code, d.subject, d.count));
-    let listeners = atenea_broker::Listeners { tcp: broker, unix };
+    let listeners = atenea_broker::Listeners { tcp: broker };
     let tokens = Arc::clone(&inner.tokens);
     let endpoint = Endpoint::bind(run.clone(), listeners, tokens, record_of(&live), tell)
         .map_err(|e| failed(e.to_string()))?;

@@ -191,6 +191,7 @@ async fn clone(
     let options = CloneOptions {
         base,
         filter: filter(manifest),
+    make_guard(&inner.dirs.workspace_guard(&run.id))?;
         identity: identity.clone(),
         owner: run.run_uid.filter(|uid| *uid != own).map(|uid| (uid, uid)),
         ..CloneOptions::default()
@@ -221,6 +222,13 @@ fn filter(manifest: &Manifest) -> Filter {
         files: workspace.files.clone().unwrap_or_else(all),
         include_ignored: workspace.include_ignored.clone(),
     }
+}
+
+/// Other users of the host must not reach the workspace, nor a socket in it: the agent may give its
+/// files any mode.
+fn make_guard(dir: &std::path::Path) -> Result<(), Refusal> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new().mode(0o700).create(dir).map_err(|e| files::io_refusal(dir, &e))
 }
 
 /// Publishes progress once the step has taken a second.

@@ -41,6 +41,22 @@ fn an_empty_directory_is_a_workspace_too() {
 }
 
 #[test]
+fn a_start_in_an_ignored_or_empty_directory_is_refused_and_says_what_to_do() {
+    let world = World::new();
+    repository(&world.work());
+    std::fs::write(world.work().join(".gitignore"), "built\n").unwrap();
+    for dir in ["built", "empty"] {
+        let dir = world.work().join(dir);
+        std::fs::create_dir(&dir).unwrap();
+        world.sup_in(&dir, &["run", "--", "pwd"]).ends(125).says("fs.bad_workspace");
+    }
+    std::fs::create_dir(world.work().join("sub")).unwrap();
+    std::fs::write(world.work().join("sub/file"), "x").unwrap();
+    let inside = world.sup_in(&world.work().join("sub"), &["run", "--", "pwd"]).ends(0).out;
+    assert_eq!(inside, format!("{}\n", world.work().join("sub").display()));
+}
+
+#[test]
 fn a_path_with_spaces_and_a_newline_is_a_path() {
     let world = World::new();
     let dir = world.dir().join("two words\nand a line");

@@ -97,7 +97,6 @@ impl Setup {
                 tty: None,
                 rlimits: Vec::new(),
                 canary: canary.into_os_string().into_encoded_bytes(),
-                broker_socket: None,
             },
             program: crate::seccomp::agent_filter().unwrap(),
             first: Vec::new(),

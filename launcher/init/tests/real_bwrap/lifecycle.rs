@@ -1,8 +1,5 @@
 //! Go, exit, signals, the end of the supervision stream, orphans.
 
-use std::os::fd::OwnedFd;
-use std::os::unix::net::{UnixListener, UnixStream};
-
 use atenea_init::wire::{FromInit, ToInit};
 
 use crate::harness::{Setup, open_directory, read_until};
@@ -203,25 +200,6 @@ fn s5_the_agent_has_three_descriptors_the_plans_environment_and_clean_signals() 
             "Seccomp:\t2",
         ]
     );
-}
-
-#[test]
-fn the_brokers_listener_is_passed_out_and_serves_the_agent() {
-    let script = "import socket; s = socket.socket(socket.AF_UNIX); \
-        s.connect('/run/broker.sock'); print(s.recv(20).decode())";
-    let mut setup = Setup::new(&["python3", "-c", script]);
-    setup.plan.broker_socket = Some(b"/run/broker.sock".to_vec());
-    let mut running = setup.start();
-    let (_, fds) = running.ready();
-    let [listener] = <[OwnedFd; 1]>::try_from(fds).unwrap();
-    let listener = UnixListener::from(listener);
-    running.tell(&ToInit::Go);
-    let (mut stream, _): (UnixStream, _) = listener.accept().unwrap();
-    std::io::Write::write_all(&mut stream, b"hello").unwrap();
-    drop(stream);
-    assert!(matches!(running.hear(), Some(FromInit::Started { .. })));
-    assert_eq!(running.exited(), 0);
-    assert_eq!(running.output(), "hello\n");
 }
 
 #[test]
