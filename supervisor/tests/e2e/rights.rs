@@ -151,3 +151,27 @@ impl Drop for Delegated {
         }
     }
 }
+
+#[test]
+fn other_users_of_the_host_cannot_reach_a_workspace_whatever_mode_the_agent_gives_it() {
+    assert!(rustix::process::geteuid().is_root(), "this test becomes another user: run it as root");
+    let world = World::new();
+    let open = "echo secret > own; chmod 777 . own; echo ready; sleep 1000";
+    let run = world.ready(&["--profile", "workspace-write"], open);
+    let guard = world.run_dir(&run).join("ws");
+    let file = guard.join("tree/own");
+    let path = file.to_str().unwrap();
+    let user = USER.to_string();
+    let read = || {
+        let mut cat = Command::new("setpriv");
+        cat.args(["--reuid", &user, "--regid", &user, "--clear-groups", "--inh-caps=-all"]);
+        host(cat.args(["cat", path]))
+    };
+    assert_eq!(read().ends(1).out, "");
+    // Control: without the guard the agent's modes would let everybody in.
+    std::fs::set_permissions(&guard, std::fs::Permissions::from_mode(0o711)).unwrap();
+    std::fs::set_permissions(world.dir(), std::fs::Permissions::from_mode(0o711)).unwrap();
+    assert_eq!(read().ends(0).out, "secret\n");
+    world.sup(&["cancel", &run, "--grace", "0s"]).ends(0);
+    world.sup(&["wait", &run]).ends(137);
+}

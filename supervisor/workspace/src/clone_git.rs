@@ -9,6 +9,7 @@ use crate::clone::Cloning;
 use crate::copy::copy_private;
 use crate::fail::{at_path, io};
 use crate::git::Git;
+use crate::identity::NOBODY;
 use crate::ids::id_of;
 use crate::path::os;
 use crate::staging::make_dirs;
@@ -84,8 +85,9 @@ impl Cloning<'_> {
              [gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[user]\n",
             identity.settings_text()?
         );
-        let who = [("name", &identity.name), ("email", &identity.email)];
-        for (key, value) in who.iter().filter_map(|(k, v)| v.as_ref().map(|v| (k, v))) {
+        let who = [("name", &identity.name, NOBODY.0), ("email", &identity.email, NOBODY.1)];
+        for (key, value, nobody) in who {
+            let value = value.as_deref().unwrap_or(nobody);
             config.push_str(&format!("\t{key} = {}\n", quoted(value)));
         }
         write_file(&git_dir.join("config"), config.as_bytes())?;

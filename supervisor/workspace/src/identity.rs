@@ -28,6 +28,9 @@ pub struct Identity {
 pub const SETTINGS: &[&str] =
     &["core.autocrlf", "core.eol", "core.filemode", "core.ignorecase", "core.safecrlf"];
 
+/// Who commits when the user has said nothing: a commit inside works on a new machine too.
+pub(crate) const NOBODY: (&str, &str) = ("atenea", "atenea@localhost");
+
 impl Identity {
     /// The settings as lines of the section `[core]`.
     pub(crate) fn settings_text(&self) -> Result<String, Refusal> {

@@ -5,7 +5,9 @@ mod support;
 
 use atenea_workspace::diff::Status;
 use atenea_workspace::export::Message;
-use atenea_workspace::{diff, diff_json, export_patch, export_ref, is_unchanged, read_ref};
+use atenea_workspace::{
+    CloneOptions, diff, diff_json, export_patch, export_ref, is_unchanged, read_ref,
+};
 use support::{ada, bench, git, git_command, raw};
 
 fn message() -> Message {
@@ -102,4 +104,91 @@ fn a_patch_applies_to_the_users_files_also_without_a_repository() {
     assert_eq!(std::fs::read(bench.project.join("sub/new")).unwrap(), b"x\n");
     assert!(export_patch(&bench.store, &sealed, &patch).is_err(), "an existing file is kept");
     assert!(git_command(&bench.project).arg("status").output().unwrap().status.code() == Some(128));
+}
+
+#[test]
+fn a_run_that_started_from_a_clean_tree_is_exported_as_one_commit() {
+    let bench = bench().repository();
+    let head = git(&bench.project, &["rev-parse", "HEAD"]);
+    bench.clone();
+    bench.edit("new", "x\n");
+    let sealed = bench.seal();
+    assert!(!sealed.uncommitted_base);
+    let (name, source) = (raw("refs/atenea/x"), bench.source());
+    let done = export_ref(&bench.store, &sealed, &source, &name, None, &message(), &ada()).unwrap();
+    assert_eq!(done.base, None);
+    assert_eq!(git(&bench.project, &["rev-parse", "refs/atenea/x^"]), head);
+}
+
+#[test]
+fn nothing_that_an_export_carries_is_no_empty_commit() {
+    let bench = bench().repository();
+    bench.write("untracked", "the user's own\n");
+    bench.clone();
+    bench.edit("target/built", "ignored\n");
+    git(&bench.ws, &["commit", "-q", "--allow-empty", "-m", "empty"]);
+    let sealed = bench.seal();
+    assert_eq!(sealed.changes.ignored, 1);
+    let (name, source) = (raw("refs/atenea/x"), bench.source());
+    let refused = export_ref(&bench.store, &sealed, &source, &name, None, &message(), &ada());
+    assert_eq!(refused.unwrap_err().code, Code::ExportNothing);
+    let refused = export_patch(&bench.store, &sealed, &bench.path().join("p"));
+    assert_eq!(refused.unwrap_err().code, Code::ExportNothing);
+    assert!(!bench.path().join("p").exists());
+    assert_eq!(read_ref(&source, &name).unwrap(), None);
+}
+
+#[test]
+fn branches_tags_and_commits_of_the_agent_are_named_because_no_export_carries_them() {
+    let refs = |bench: &support::Bench| -> (Vec<String>, bool) {
+        let history = bench.seal().history;
+        assert_eq!(history.total, history.refs.len() as u64);
+        (history.refs.iter().map(|name| name.shown()).collect(), history.unreadable)
+    };
+    let bench = bench().repository();
+    bench.clone();
+    bench.edit("new", "x\n");
+    assert_eq!(refs(&bench), (vec![], false), "files are no history");
+    git(&bench.ws, &["checkout", "-q", "-b", "topic/one"]);
+    git(&bench.ws, &["add", "-A"]);
+    git(&bench.ws, &["commit", "-q", "-m", "on a branch"]);
+    git(&bench.ws, &["tag", "t1"]);
+    git(&bench.ws, &["checkout", "-q", "main"]);
+    let named = ["refs/heads/topic/one", "refs/tags/t1"].map(str::to_owned).to_vec();
+    assert_eq!(refs(&bench), (named.clone(), false));
+    git(&bench.ws, &["pack-refs", "--all"]);
+    assert_eq!(refs(&bench), (named, false), "packed");
+    git(&bench.ws, &["checkout", "-q", "--detach"]);
+    git(&bench.ws, &["commit", "-q", "--allow-empty", "-m", "on no branch"]);
+    assert_eq!(refs(&bench).0[0], "HEAD");
+    git(&bench.ws, &["checkout", "-q", "main"]);
+    git(&bench.ws, &["merge", "-q", "topic/one"]);
+    assert_eq!(refs(&bench).0[0], "refs/heads/main");
+    // Whatever the agent puts there is not followed and not waited for.
+    std::fs::remove_file(bench.ws.join(".git/packed-refs")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", bench.ws.join(".git/packed-refs")).unwrap();
+    assert_eq!(refs(&bench), (vec![], true));
+    std::fs::remove_file(bench.ws.join(".git/packed-refs")).unwrap();
+    let fifo = bench.ws.join(".git/refs/heads/pipe");
+    assert!(std::process::Command::new("mkfifo").arg(fifo).status().unwrap().success());
+    assert_eq!(refs(&bench), (vec![], true));
+}
+
+#[test]
+fn a_commit_inside_works_for_a_user_who_has_told_git_no_name() {
+    let bench = bench().repository();
+    bench.clone_with(&CloneOptions::default());
+    bench.edit("new.txt", "new\n");
+    // As inside: no configuration but the clone's own.
+    let commit = |args: &[&str]| {
+        let mut git = std::process::Command::new("git");
+        git.current_dir(&bench.ws).env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin");
+        git.env("GIT_CONFIG_NOSYSTEM", "1").env("HOME", "/nonexistent");
+        let out = git.args(["-c", "safe.directory=*"]).args(args).output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap()
+    };
+    commit(&["add", "-A"]);
+    commit(&["commit", "-q", "-m", "inside"]);
+    assert_eq!(commit(&["log", "-1", "--format=%an <%ae>"]), "atenea <atenea@localhost>\n");
 }
