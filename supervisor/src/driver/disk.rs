@@ -1,7 +1,6 @@
 //! The accountant of a writable workspace on disk: where the host gives no hard quota to a run, its
 //! growth is looked at, and a run that grew beyond its limit is killed. Receipts say `watched`.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +8,7 @@ use std::time::Duration;
 use atenea_core::input::Observation;
 use atenea_core::{Code, Refusal, RunId};
 
+use super::disk_walk::{Torn, size_of};
 use super::host::Inner;
 
 /// Pause between two looks, at least. A look that takes long makes the pause longer, so that looking
@@ -16,28 +16,48 @@ use super::host::Inner;
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 /// Pause between two glances at the free space of the whole disk, which cost one system call.
 const GLANCE: Duration = Duration::from_millis(25);
-/// What a file or directory counts at least, bytes: empty ones fill a disk too.
-const ENTRY_BYTES_MIN: u64 = 4_096;
-/// Directories that wait to be read; deeper or wider growth than this is over any limit.
-const PENDING_MAX: usize = 4_000_000;
+/// Looks in a row that may fail before the run counts as over its limit. The agent can spoil each of
+/// them, with a directory that nobody may read or one that is always moving; a test suite may do the
+/// same for a moment.
+const TORN_MAX: u32 = 4;
 
 /// Looks until it is dropped or the run is over its limit.
 pub(super) async fn watch(inner: Arc<Inner>, run: RunId, limit: u64) {
     let dir = inner.dirs.workspace(&run);
     let Some(base) = measure(dir.clone()).await else { return };
+    // What cannot be measured at the start counts as nothing, so that all of it is growth.
+    let base = base.unwrap_or(0);
     let mut pause = PAUSE_MIN;
+    let mut torn = 0;
     loop {
         wait(&dir, pause, limit).await;
         let began = crate::clock::now().boot_ms;
         let Some(now) = measure(dir.clone()).await else { continue };
         let took = crate::clock::now().boot_ms.saturating_sub(began);
         pause = PAUSE_MIN.max(Duration::from_millis(took.saturating_mul(9)));
-        let grown = now.saturating_sub(base);
-        if grown > limit {
-            let cause = format!("the workspace grew by {grown} bytes, the limit is {limit}");
-            let refusal = Refusal::new(Code::LimitDisk, cause);
-            inner.observe(Observation::LimitExceeded { run, refusal }).await;
-            return;
+        let cause = match over(now, base, limit, &mut torn) {
+            Some(cause) => cause,
+            None => continue,
+        };
+        let refusal = Refusal::new(Code::LimitDisk, cause);
+        inner.observe(Observation::LimitExceeded { run, refusal }).await;
+        return;
+    }
+}
+
+/// Why the run is over its limit. `torn` counts the failed looks in a row.
+fn over(now: Result<u64, Torn>, base: u64, limit: u64, torn: &mut u32) -> Option<String> {
+    match now {
+        Ok(now) => {
+            *torn = 0;
+            let grown = now.saturating_sub(base);
+            let cause = || format!("the workspace grew by {grown} bytes, the limit is {limit}");
+            (grown > limit).then(cause)
+        }
+        Err(why) => {
+            *torn += 1;
+            let cause = || format!("the workspace cannot be measured: {}", why.as_str());
+            (!why.may_pass() || *torn >= TORN_MAX).then(cause)
         }
     }
 }
@@ -61,30 +81,8 @@ async fn wait(dir: &Path, pause: Duration, limit: u64) {
     }
 }
 
-async fn measure(dir: PathBuf) -> Option<u64> {
+async fn measure(dir: PathBuf) -> Option<Result<u64, Torn>> {
     tokio::task::spawn_blocking(move || size_of(&dir)).await.ok()
-}
-
-/// Bytes on disk below a directory. What disappears while it is looked at counts nothing; links are
-/// not followed. Too many directories count as infinitely large.
-fn size_of(dir: &Path) -> u64 {
-    let mut total: u64 = 0;
-    let mut pending = vec![dir.to_owned()];
-    while let Some(next) = pending.pop() {
-        let Ok(entries) = std::fs::read_dir(&next) else { continue };
-        for entry in entries.flatten() {
-            let Ok(meta) = entry.metadata() else { continue };
-            let bytes = meta.blocks().saturating_mul(512).max(ENTRY_BYTES_MIN);
-            total = total.saturating_add(bytes);
-            if meta.is_dir() {
-                if pending.len() >= PENDING_MAX {
-                    return u64::MAX;
-                }
-                pending.push(entry.path());
-            }
-        }
-    }
-    total
 }
 
 #[cfg(test)]
@@ -92,14 +90,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn empty_files_count_and_links_are_not_followed() {
-        let dir = tempfile::tempdir().unwrap();
-        std::os::unix::fs::symlink("/", dir.path().join("root")).unwrap();
-        let before = size_of(dir.path());
-        assert_eq!(before, ENTRY_BYTES_MIN);
-        for n in 0..100 {
-            std::fs::File::create(dir.path().join(n.to_string())).unwrap();
+    fn a_run_is_over_its_limit_when_it_grew_or_when_nobody_can_tell() {
+        let mut torn = 0;
+        assert_eq!(over(Ok(110), 100, 10, &mut torn), None);
+        assert!(over(Ok(111), 100, 10, &mut torn).is_some_and(|why| why.contains("11 bytes")));
+        for _ in 1..TORN_MAX {
+            assert_eq!(over(Err(Torn::Unreadable), 100, 10, &mut torn), None);
         }
-        assert_eq!(size_of(dir.path()), before + 100 * ENTRY_BYTES_MIN);
+        assert!(over(Err(Torn::Moving), 100, 10, &mut torn).is_some(), "too many in a row");
+        torn = 0;
+        assert_eq!(over(Err(Torn::Moving), 100, 10, &mut torn), None);
+        assert_eq!(over(Ok(100), 100, 10, &mut torn), None);
+        assert_eq!(torn, 0, "a look that succeeds begins anew");
+        assert!(over(Err(Torn::TooDeep), 100, 10, &mut torn).is_some(), "at once");
     }
 }

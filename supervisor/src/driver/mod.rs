@@ -8,6 +8,7 @@
 pub mod admission;
 mod cleanup;
 mod disk;
+mod disk_walk;
 pub mod helper;
 pub mod host;
 mod lanes;
