@@ -49,7 +49,11 @@ pub(super) async fn find(app: &App, text: &str) -> Result<Run, Refusal> {
 }
 
 pub(super) async fn status_of(app: &App, run: &Run) -> RunStatus {
-    view::run_status(run, clock::now().boot_ms, app.host.progress(&run.id))
+    let mut status = view::run_status(run, clock::now().boot_ms, app.host.progress(&run.id));
+    if matches!(run.workspace, Workspace::Sealed | Workspace::Exported) {
+        status.changes = app.host.changes(&run.id);
+    }
+    status
 }
 
 /// `GET /v1/runs`
@@ -166,14 +170,18 @@ pub(super) async fn export(
     app.handle.command(Command::Export { run: run.clone(), target }).await?;
     let done = until(&app, &run, |r| !matches!(r.workspace, Workspace::Exporting { .. })).await?;
     match (&done.workspace, &done.exported) {
-        (Workspace::Exported, Some((ExportTarget::Ref(name), commit))) => Ok(Json(ExportResult {
-            reference: Some(name.clone()),
-            commit: commit.clone(),
-            patch: None,
-        })),
+        (Workspace::Exported, Some((ExportTarget::Ref(name), commit))) => {
+            let result = ExportResult {
+                reference: Some(name.clone()),
+                commit: commit.clone(),
+                ..ExportResult::default()
+            };
+            Ok(Json(app.host.with_left_out(&run, result)?))
+        }
         (Workspace::Exported, Some((ExportTarget::Patch, _))) => {
-            let patch = app.host.read_patch(&run)?;
-            Ok(Json(ExportResult { reference: None, commit: None, patch: Some(patch) }))
+            let patch = Some(app.host.read_patch(&run)?);
+            let result = ExportResult { patch, ..ExportResult::default() };
+            Ok(Json(app.host.with_left_out(&run, result)?))
         }
         _ => Err(ApiError::of_run(app.host.export_failure(&run), run)),
     }

@@ -77,8 +77,11 @@ pub struct RunStatus {
     pub leftovers: Vec<String>,
     /// What became of its own workspace.
     pub workspace: String,
-    /// Files that differ from the base.
+    /// Everything that counts as its work: while it is more than nothing, the workspace is kept.
     pub changed: u64,
+    /// The parts of that, once the workspace is sealed.
+    #[serde(default)]
+    pub changes: Option<ChangesView>,
     /// First and last event.
     pub seq: (u64, u64),
     /// When it was requested, milliseconds since 1970.
@@ -166,7 +169,7 @@ pub struct ExportRequest {
 }
 
 /// Answer to an export.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExportResult {
     /// The ref.
     #[serde(rename = "ref")]
@@ -175,6 +178,15 @@ pub struct ExportResult {
     pub commit: Option<String>,
     /// The patch, as bytes in text form (lossless: base 64 is not needed, git quotes binary).
     pub patch: Option<String>,
+    /// Changes that the export does not carry: their path and code, at most a hundred.
+    #[serde(default)]
+    pub left_out: Vec<serde_json::Value>,
+    /// The same and whatever else is not exported, in words.
+    #[serde(default)]
+    pub notes: Vec<String>,
+    /// Whether the commit below holds the uncommitted files that the run started from.
+    #[serde(default)]
+    pub uncommitted_base: bool,
 }
 
 /// Answer to `GET /v1/runs/{id}/diff`.
@@ -184,6 +196,25 @@ pub struct DiffView {
     pub text: String,
     /// One entry a file.
     pub files: Vec<serde_json::Value>,
+    /// What counts as work of the run and is not exported, in words.
+    #[serde(default)]
+    pub notes: Vec<String>,
+    /// The parts of what changed.
+    #[serde(default)]
+    pub changes: Option<ChangesView>,
+}
+
+/// The parts of what a run changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangesView {
+    /// Files that an export carries.
+    pub files: u64,
+    /// Changes that it cannot carry.
+    pub refused: u64,
+    /// New files that are ignored; it does not carry them.
+    pub ignored: u64,
+    /// Branches, tags and other refs made or moved inside; it does not carry them.
+    pub refs: u64,
 }
 
 /// One account.

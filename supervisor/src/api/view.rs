@@ -31,6 +31,7 @@ pub fn run_status(run: &Run, now_boot_ms: u64, progress: Option<Progress>) -> Ru
         leftovers: run.leftovers().iter().map(|s| format!("{s:?}").to_lowercase()).collect(),
         workspace: run.workspace.as_str().to_owned(),
         changed: run.changed,
+        changes: None,
         seq: run.seq,
         requested_ms: run.requested_at.wall_ms,
         running_ms,

@@ -148,6 +148,9 @@ async fn diff(global: &Global, output: &Output, run: &str) -> Done {
         return Ok(0);
     }
     output.data(&diff.text);
+    for note in &diff.notes {
+        output.say(&format!("note: {}", text::safe(note)));
+    }
     for file in &diff.files {
         let flags = file.get("flags").and_then(|f| f.as_array()).cloned().unwrap_or_default();
         if !flags.is_empty() {
@@ -166,6 +169,13 @@ async fn export(
     reference: Option<String>,
     patch: Option<std::path::PathBuf>,
 ) -> Done {
+    // Before anything is exported: a file that is there is never written over.
+    if let Some(file) = patch.as_deref().filter(|file| file.symlink_metadata().is_ok())
+        && file.as_os_str() != "-"
+    {
+        return Err(Refusal::new(Code::FsIo, format!("{} exists already", file.display()))
+            .with_help("choose another file for --patch; nothing was exported"));
+    }
     let client = connect::ensured(global).await?;
     let body = ExportRequest { reference, patch: patch.is_some() };
     let path = format!("/v1/runs/{}/export", encode(run));
@@ -177,15 +187,30 @@ async fn export(
             crate::files::write_new(file, content.as_bytes())?;
             output.say(&format!("wrote {}", file.display()));
         }
+        say_notes(output, &result);
         return Ok(0);
     }
     if output.json {
         output.object(&result);
     } else if let (Some(name), Some(commit)) = (&result.reference, &result.commit) {
         output.data(&format!("{commit} {name}\n"));
-        output.say(&format!("look: git show {name}   take: git merge {name}"));
+        // Where files were not committed, they are in the commit below, and git would not merge
+        // over them.
+        let take = match result.uncommitted_base {
+            true => format!("git diff --binary {name}^ {name} | git apply"),
+            false => format!("git merge {name}"),
+        };
+        output.say(&format!("look: git show {name}   take: {take}"));
+        say_notes(output, &result);
     }
     Ok(0)
+}
+
+/// What the export does not carry, so that nobody believes it were there.
+fn say_notes(output: &Output, result: &ExportResult) {
+    for note in &result.notes {
+        output.say(&format!("note: {}", text::safe(note)));
+    }
 }
 
 async fn discard(global: &Global, output: &Output, run: &str) -> Done {

@@ -100,7 +100,7 @@ pub fn run(run: &RunStatus) -> String {
         ("time", run.running_ms.map_or_else(String::new, clock::human_ms)),
         ("budget", budget(run)),
         ("workspace", run.workspace.clone()),
-        ("changed", if run.changed > 0 { format!("{} files", run.changed) } else { String::new() }),
+        ("changed", if run.changed > 0 { changed(run) } else { String::new() }),
         (
             "stuck",
             run.stuck
@@ -175,13 +175,31 @@ pub fn violations(rows: &[ViolationView]) -> String {
 /// What to do next after a foreground run.
 pub fn next_steps(run: &RunStatus) -> Option<String> {
     (run.workspace == "sealed").then(|| {
-        let files = if run.changed == 1 { "file" } else { "files" };
-        format!(
-            "{} {files} changed: atenea-sup diff {id} | export {id} | discard {id}",
-            run.changed,
-            id = run.run
-        )
+        format!("{}: atenea-sup diff {id} | export {id} | discard {id}", changed(run), id = run.run)
     })
+}
+
+/// What changed, with what no export carries told apart.
+fn changed(run: &RunStatus) -> String {
+    let files =
+        |n: u64, kind: &str| format!("{n} {kind}{} changed", if n == 1 { "file" } else { "files" });
+    let Some(parts) = run.changes else { return files(run.changed, "") };
+    let mut words = Vec::new();
+    if parts.files > 0 {
+        words.push(files(parts.files, ""));
+    }
+    if parts.refused > 0 {
+        words.push(format!("{} not exportable", parts.refused));
+    }
+    if parts.ignored > 0 {
+        words.push(files(parts.ignored, "ignored "));
+    }
+    if words.is_empty() {
+        let only =
+            if parts.refs > 0 { "commits, branches or tags" } else { "something below .git" };
+        words.push(format!("no file changed, only {only}"));
+    }
+    words.join(", ")
 }
 
 #[cfg(test)]

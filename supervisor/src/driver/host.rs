@@ -19,8 +19,8 @@ use super::helper::HelperClient;
 use super::lanes::Lanes;
 use super::live::{Live, Registry};
 use super::worker::Workers;
-use super::{Execute, Handle, cleanup, sandbox, workspace};
-use crate::api::types::{DiffView, Progress, TtySize};
+use super::{Execute, Handle, cleanup, review, sandbox, workspace};
+use crate::api::types::{ChangesView, DiffView, ExportResult, Progress, TtySize};
 use crate::config::Config;
 use crate::layout::{StateDir, Stream};
 
@@ -164,7 +164,28 @@ impl Host {
     /// # Errors
     /// What the worker refuses.
     pub async fn diff(&self, run: &Run) -> Result<DiffView, Refusal> {
-        workspace::diff(&self.inner, run).await
+        review::diff(&self.inner, run).await
+    }
+
+    /// What an export of the run left out, put into the answer.
+    ///
+    /// # Errors
+    /// `export.nothing`, `fs.io`.
+    pub fn with_left_out(
+        &self,
+        run: &RunId,
+        mut result: ExportResult,
+    ) -> Result<ExportResult, Refusal> {
+        let left = review::left_out(&self.inner, run, result.patch.is_some())?;
+        result.left_out = left.files;
+        result.notes = left.notes;
+        result.uncommitted_base = left.uncommitted_base && result.commit.is_some();
+        Ok(result)
+    }
+
+    /// The parts of what the run changed, once it is sealed.
+    pub fn changes(&self, run: &RunId) -> Option<ChangesView> {
+        review::changes(&self.inner, run)
     }
 
     /// Whether a ref may be made for the run.

@@ -14,6 +14,7 @@ pub mod host;
 mod lanes;
 pub mod live;
 pub mod record;
+mod review;
 mod sandbox;
 pub mod streams;
 pub mod told;
@@ -261,7 +262,6 @@ impl Driver {
         let Err(cause) = self.try_append(events).await else { return };
         let refusal = Refusal::new(Code::JournalIo, cause);
         tracing::error!("{refusal}");
-        eprintln!("{refusal}");
         std::process::exit(crate::exit::JOURNAL_FAILED);
     }
 

@@ -17,11 +17,9 @@ use serde::{Deserialize, Serialize};
 use super::host::Inner;
 use super::live::Live;
 use super::worker::{self, As};
-use crate::api::types::{DiffView, Progress};
+use crate::api::types::Progress;
 use crate::files;
 
-/// Largest diff that is shown, bytes.
-const DIFF_BYTES_MAX: u64 = 16 << 20;
 /// Longest time a preparation may take, seconds: a million files take minutes.
 const PREPARE_SECONDS_MAX: u64 = 1_800;
 /// Progress is shown when a step takes longer than this.
@@ -42,10 +40,13 @@ pub(super) struct Prepared {
     pub sealed: Option<Sealed>,
     /// Why there is none, although the agent is gone.
     pub unsealable: Option<Refusal>,
+    /// Whether something changed that is in no tree and no count.
+    #[serde(default)]
+    pub other_work: bool,
 }
 
 impl Prepared {
-    fn load(inner: &Inner, run: &RunId) -> Result<Self, Refusal> {
+    pub(super) fn load(inner: &Inner, run: &RunId) -> Result<Self, Refusal> {
         let path = inner.dirs.prepared(run);
         let text = std::fs::read(&path).map_err(|e| files::io_refusal(&path, &e))?;
         serde_json::from_slice(&text)
@@ -113,7 +114,15 @@ async fn prepare_all(inner: &Inner, run: &Run, live: &Live) -> Result<Observatio
         }
         _ => snapshot(inner, live, &source, &identity, &mut worker).await?,
     };
-    let prepared = Prepared { source, path, identity, bytes, sealed: None, unsealable: None };
+    let prepared = Prepared {
+        source,
+        path,
+        identity,
+        bytes,
+        sealed: None,
+        unsealable: None,
+        other_work: false,
+    };
     if run.spec.writable_workspace {
         prepared.store(inner, &run.id)?;
     } else {
@@ -182,6 +191,7 @@ async fn clone(
 ) -> Result<Made, Refusal> {
     let manifest = live.sealed.manifest();
     let dest = inner.dirs.workspace(&run.id);
+    make_guard(&inner.dirs.workspace_guard(&run.id))?;
     let base = match manifest.workspace.base.as_deref() {
         None | Some("working-tree") => Base::WorkingTree,
         Some("HEAD") => Base::Head,
@@ -191,7 +201,6 @@ async fn clone(
     let options = CloneOptions {
         base,
         filter: filter(manifest),
-    make_guard(&inner.dirs.workspace_guard(&run.id))?;
         identity: identity.clone(),
         owner: run.run_uid.filter(|uid| *uid != own).map(|uid| (uid, uid)),
         ..CloneOptions::default()
@@ -215,6 +224,13 @@ async fn clone(
     }
 }
 
+/// Other users of the host must not reach the workspace, nor a socket in it: the agent may give its
+/// files any mode.
+fn make_guard(dir: &std::path::Path) -> Result<(), Refusal> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new().mode(0o700).create(dir).map_err(|e| files::io_refusal(dir, &e))
+}
+
 fn filter(manifest: &Manifest) -> Filter {
     let workspace = &manifest.workspace;
     let all = || vec!["**".to_owned()];
@@ -222,13 +238,6 @@ fn filter(manifest: &Manifest) -> Filter {
         files: workspace.files.clone().unwrap_or_else(all),
         include_ignored: workspace.include_ignored.clone(),
     }
-}
-
-/// Other users of the host must not reach the workspace, nor a socket in it: the agent may give its
-/// files any mode.
-fn make_guard(dir: &std::path::Path) -> Result<(), Refusal> {
-    use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new().mode(0o700).create(dir).map_err(|e| files::io_refusal(dir, &e))
 }
 
 /// Publishes progress once the step has taken a second.
@@ -255,14 +264,15 @@ fn home_of(owner: Owner) -> Option<RawPath> {
     Some(user.dir.as_path().into())
 }
 
-fn unexpected(answer: &Answer) -> Refusal {
+pub(super) fn unexpected(answer: &Answer) -> Refusal {
     let text: String = format!("{answer:?}").chars().take(80).collect();
     Refusal::new(Code::FsIo, format!("the workspace worker answered something else: {text}"))
 }
 
-/// Longest time a seal may take, seconds: far above what the largest workspace within its limits
-/// needs, and an end for one that was made to take for ever.
-const SEAL_SECONDS_MAX: u64 = 300;
+/// Longest time a seal may take, seconds: above what the largest workspace within its limits needs,
+/// also when it grew beyond them before the accountant looked, and an end for one that was made to
+/// take for ever.
+const SEAL_SECONDS_MAX: u64 = 900;
 
 /// Seals what the agent left. Without changes that count, nothing is left to miss. A workspace that
 /// was made so that it cannot be sealed is kept as it is: a person may look at it and discard it.
@@ -277,9 +287,9 @@ pub(super) async fn seal(inner: &Arc<Inner>, run: &RunId) -> Result<Observation,
             let changed = c.added + c.modified + c.deleted + c.ignored + sealed.refused_total;
             let result_tree = Some(sealed.result_tree.clone());
             prepared.sealed = Some(sealed);
+            prepared.other_work = changed == 0 && !unchanged(inner, run).await?;
             prepared.store(inner, run)?;
-            let other_work = changed == 0 && !unchanged(inner, run).await?;
-            seen(result_tree, if other_work { 1 } else { changed })
+            seen(result_tree, if prepared.other_work { 1 } else { changed })
         }
         Err(refusal) if is_of_the_content(refusal.code) => {
             tracing::warn!("workspace of {run} cannot be sealed: {}", refusal.cause);
@@ -300,7 +310,8 @@ fn is_of_the_content(code: Code) -> bool {
 async fn try_seal(inner: &Inner, run: &RunId, bytes_before: u64) -> Result<Sealed, Refusal> {
     let disk = inner.run(run).await?.spec.limits.disk_bytes;
     let mut options = SealOptions::default();
-    // Twice what it may grow by: files that shrank and grew, and what the accountant saw too late.
+    // Twice what it may grow by: files that shrank and grew. What the accountant saw too late lies on
+    // the disk, and whatever lies there is taken.
     options.limits.bytes = bytes_before.saturating_add(disk.saturating_mul(2));
     let request = Request::Seal {
         ws: inner.dirs.workspace(run).as_path().into(),
@@ -331,59 +342,16 @@ async fn unchanged(inner: &Inner, run: &RunId) -> Result<bool, Refusal> {
     }
 }
 
-fn sealed(prepared: &Prepared, run: &RunId) -> Result<Sealed, Refusal> {
+/// The sealed result, or why there is none.
+///
+/// # Errors
+/// `export.nothing`, and whatever stood against sealing.
+pub(super) fn sealed(prepared: &Prepared, run: &RunId) -> Result<Sealed, Refusal> {
     let missing = || {
         let why = Refusal::new(Code::ExportNothing, format!("run {run} has nothing sealed"));
         prepared.unsealable.clone().unwrap_or(why)
     };
     prepared.sealed.clone().ok_or_else(missing)
-}
-
-/// What the run changed, for a reviewer.
-pub(super) async fn diff(inner: &Inner, run: &Run) -> Result<DiffView, Refusal> {
-    let prepared = Prepared::load(inner, &run.id)?;
-    let sealed = sealed(&prepared, &run.id)?;
-    let store: RawPath = inner.dirs.base(&run.id).as_path().into();
-    let request = (store.clone(), sealed.clone());
-    let ask = Request::Diff { store: request.0, sealed: request.1, max: DIFF_BYTES_MAX };
-    let text = match inner.workers.ask(None, &ask, |_| {}).await? {
-        Answer::Diff(text) => text,
-        other => return Err(unexpected(&other)),
-    };
-    let files = match inner
-        .workers
-        .ask(None, &Request::DiffJson { store, sealed: sealed.clone() }, |_| {})
-        .await?
-    {
-        Answer::DiffFiles(files) => files,
-        other => return Err(unexpected(&other)),
-    };
-    let mut shown = refused_lines(&sealed);
-    shown.push_str(&text.text);
-    if text.truncated {
-        shown.push_str("\n(the rest is left out; export to a ref to see all)\n");
-    }
-    let changes = files.iter().filter_map(|f| serde_json::to_value(f).ok());
-    let refused = sealed.refused.iter().filter_map(|r| {
-        let code = r.code;
-        Some(serde_json::json!({ "path": serde_json::to_value(&r.path).ok()?, "refused": code }))
-    });
-    let files = changes.chain(refused).collect();
-    Ok(DiffView { text: shown, files })
-}
-
-/// What an export would refuse is shown first: it is in no tree, so no diff has it.
-fn refused_lines(sealed: &Sealed) -> String {
-    let mut lines: String = sealed
-        .refused
-        .iter()
-        .map(|r| format!("! not exportable: {} ({})\n", r.path.shown(), r.code))
-        .collect();
-    let named = u64::try_from(sealed.refused.len()).unwrap_or(u64::MAX);
-    if sealed.refused_total > named {
-        lines.push_str(&format!("! and {} more\n", sealed.refused_total - named));
-    }
-    lines
 }
 
 /// Refuses a ref that cannot be made before the intent is journalled.
@@ -436,7 +404,6 @@ async fn export_ref(
 ) -> Result<String, Refusal> {
     let prepared = Prepared::load(inner, run)?;
     let sealed = sealed(&prepared, run)?;
-    sealed.exportable(false)?;
     let record = inner.run(run).await?;
     let who = writer_of(&prepared.source);
     if let Some(who) = who {
@@ -481,7 +448,6 @@ async fn share_store(inner: &Inner, run: &RunId, who: As) -> Result<(), Refusal>
 async fn export_patch(inner: &Inner, run: &RunId) -> Result<(), Refusal> {
     let prepared = Prepared::load(inner, run)?;
     let sealed = sealed(&prepared, run)?;
-    sealed.exportable(true)?;
     let file = inner.dirs.patch(run);
     // A repeated export after a crash writes it anew.
     match std::fs::remove_file(&file) {

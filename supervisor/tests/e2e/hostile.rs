@@ -12,9 +12,28 @@ fn left(world: &World, script: &str) -> String {
     world.last()["run"].as_str().unwrap().to_owned()
 }
 
-/// The export is refused with the code, and no ref is made.
+/// Alone, the change is refused with the code and no ref is made; beside others it is left out, and
+/// the export says so.
 #[track_caller]
 fn not_exported(script: &str, code: &str) {
+    refused_alone(script, code);
+    let world = World::new();
+    let run = left(&world, &format!("{script}; echo work > work"));
+    let exported = world.sup(&["export", &run]).ends(0).tells("note: left out: ");
+    assert!(exported.err.contains(&format!("({code})")), "{exported:?}");
+    let name = format!("refs/atenea/{run}");
+    let files = git(&world.work(), &["diff", "--name-only", "main", &name]);
+    assert_eq!(files, "work\n", "{script}");
+    // A patch leaves out the same.
+    let world = World::new();
+    let run = left(&world, &format!("{script}; echo work > work"));
+    let patch = world.sup(&["export", &run, "--patch", "-"]).ends(0).tells(code);
+    assert!(patch.out.contains("+work"), "{patch:?}");
+    assert_eq!(patch.out.matches("diff --git").count(), 1, "{patch:?}");
+}
+
+#[track_caller]
+fn refused_alone(script: &str, code: &str) {
     let world = World::new();
     let run = left(&world, script);
     world.sup(&["export", &run]).ends(4).says(code);
@@ -34,7 +53,7 @@ fn a_link_that_points_outside_is_not_exported() {
 
 #[test]
 fn a_fifo_a_setuid_file_and_a_hard_link_are_not_exported() {
-    not_exported("mkfifo pipe; echo x > other", "export.special_file");
+    not_exported("mkfifo pipe", "export.special_file");
     not_exported("echo x > tool; chmod 6755 tool", "export.setuid");
     not_exported("echo x > a; ln a b", "export.hard_link");
 }
@@ -112,38 +131,91 @@ fn every_change_that_cannot_be_exported_is_shown_in_diff_beside_the_others() {
         .filter_map(|f| Some((f["path"].as_str().unwrap(), f["refused"].as_str()?)))
         .collect();
     assert_eq!(refused, want);
-    world.sup(&["export", &run]).ends(4).says("export.hard_link");
+    let exported = world.sup(&["--json", "export", &run]).ends(0).object();
+    let left_out: Vec<&str> = exported["left_out"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|entry| entry["path"].as_str())
+        .collect();
+    assert_eq!(left_out, want.map(|(path, _)| path));
+    let name = format!("refs/atenea/{run}");
+    assert_eq!(git(&world.work(), &["diff", "--name-only", "main", &name]), "fine\n");
+}
+
+#[test]
+fn a_file_that_gits_own_check_refuses_is_left_out_with_its_words() {
+    let modules =
+        "printf '[submodule \"x\"]\n\tpath = x\n\turl = -oProxyCommand=x\n' > .gitmodules";
+    not_exported(modules, "export.bad_path");
+    let world = World::new();
+    let run = left(&world, modules);
+    let diff = world.sup(&["diff", &run]).ends(0);
+    assert!(diff.out.starts_with("! not exportable: .gitmodules (export.bad_path"), "{diff:?}");
+    assert!(diff.out.contains("gitmodulesUrl"), "{diff:?}");
+}
+
+#[test]
+fn a_link_of_the_base_that_leads_outside_stays_as_it_is() {
+    let world = World::new();
+    repository(&world.work());
+    std::os::unix::fs::symlink("/etc/hostname", world.work().join("old")).unwrap();
+    world.shell(WRITE, "echo work > work").ends(0);
+    let run = world.last()["run"].as_str().unwrap().to_owned();
+    let exported = world.sup(&["--json", "export", &run]).ends(0).object();
+    assert_eq!(exported["left_out"], serde_json::json!([]));
+    let name = format!("refs/atenea/{run}");
+    assert_eq!(git(&world.work(), &["show", &format!("{name}:old")]), "/etc/hostname");
 }
 
 #[test]
 fn a_workspace_that_cannot_be_sealed_says_why_and_can_be_discarded() {
-    // Each costs the agent nothing and claims more than a workspace may hold: three holes of the
-    // largest size a file may have; and what only git's own check refuses.
+    // It costs the agent nothing and claims more than a workspace may hold: holes of the largest
+    // size a file may have.
     let holes = "for i in 1 2 3 4; do truncate -s 1048576 hole$i || exit 9; done";
-    let modules =
-        "printf '[submodule \"x\"]\n\tpath = x\n\turl = -oProxyCommand=x\n' > .gitmodules";
-    for (script, code, word) in
-        [(holes, "fs.too_large", "bytes"), (modules, "export.bad_path", "gitmodules")]
-    {
-        let world = World::new();
-        repository(&world.work());
-        let options = [WRITE, &["--disk", "1MiB"]].concat();
-        world.shell(&options, script).ends(0);
-        let run = world.last()["run"].as_str().unwrap().to_owned();
-        // C3, C4: the run has ended in order, and its work is kept until a person gives it up.
-        assert_eq!(world.receipt(&run)["leftovers"].as_array().map(Vec::len), Some(0));
-        let diff = world.sup(&["diff", &run]).ends(4).says(code);
-        assert!(diff.err.contains(word), "{diff:?}");
-        world.sup(&["export", &run]).ends(4).says(code);
-        assert!(world.run_dir(&run).join("ws").exists(), "it was deleted");
-        world.sup(&["discard", &run]).ends(0);
-        assert_eq!(world.status(&run)["workspace"], "discarded");
-        assert!(!world.run_dir(&run).join("ws").exists(), "it is still there");
-        assert_eq!(
-            git(&world.work(), &["for-each-ref", "--format=%(refname)"]),
-            "refs/heads/main\n"
-        );
-    }
+    let world = World::new();
+    repository(&world.work());
+    let options = [WRITE, &["--disk", "1MiB"]].concat();
+    world.shell(&options, holes).ends(0);
+    let run = world.last()["run"].as_str().unwrap().to_owned();
+    // C3, C4: the run has ended in order, and its work is kept until a person gives it up.
+    assert_eq!(world.receipt(&run)["leftovers"].as_array().map(Vec::len), Some(0));
+    let diff = world.sup(&["diff", &run]).ends(4).says("fs.too_large");
+    assert!(diff.err.contains("bytes") && diff.err.contains("discard"), "{diff:?}");
+    world.sup(&["export", &run]).ends(4).says("fs.too_large");
+    assert!(world.run_dir(&run).join("ws").exists(), "it was deleted");
+    world.sup(&["discard", &run]).ends(0);
+    assert_eq!(world.status(&run)["workspace"], "discarded");
+    assert!(!world.run_dir(&run).join("ws").exists(), "it is still there");
+    assert_eq!(git(&world.work(), &["for-each-ref", "--format=%(refname)"]), "refs/heads/main\n");
+}
+
+#[test]
+fn work_of_a_run_that_wrote_far_beyond_its_disk_limit_can_be_looked_at_and_taken() {
+    let world = World::new();
+    repository(&world.work());
+    let options = [WRITE, &["--disk", "1MiB"]].concat();
+    // Forty times the limit at once, then it waits for the accountant.
+    let script = "echo precious > precious; i=0; while [ $i -lt 80 ]; do \
+                  head -c 500000 /dev/zero > f$i; i=$((i+1)); done; sleep 1000";
+    world.shell(&options, script).ends(137).says("limit.disk");
+    let run = world.last()["run"].as_str().unwrap().to_owned();
+    assert!(world.sup(&["diff", &run]).ends(0).out.contains("+precious"));
+    world.sup(&["export", &run]).ends(0);
+    let name = format!("refs/atenea/{run}:precious");
+    assert_eq!(git(&world.work(), &["show", &name]), "precious\n");
+}
+
+#[test]
+fn bytes_below_a_path_that_is_too_long_count_against_the_disk_limit() {
+    let world = World::new();
+    repository(&world.work());
+    let options = [WRITE, &["--disk", "4MiB"]].concat();
+    // Thirty names of two hundred letters: no path reaches the innermost directory.
+    let script = "n=$(printf '%0200d' 0); i=0; while [ $i -lt 30 ]; do mkdir $n && cd -P $n || exit 9; \
+                  i=$((i+1)); done; i=0; while [ $i -lt 8 ]; do \
+                  head -c 2000000 /dev/zero > f$i || exit 8; i=$((i+1)); done; sleep 1000";
+    world.shell(&options, script).ends(137).says("limit.disk");
 }
 
 #[test]

@@ -51,6 +51,13 @@ impl Out {
         self
     }
 
+    /// Itself, when it told these words to a person.
+    #[track_caller]
+    pub(crate) fn tells(self, words: &str) -> Out {
+        assert!(self.err.contains(words), "no {words:?}: {self:?}");
+        self
+    }
+
     /// Standard output as lines of JSON.
     #[track_caller]
     pub(crate) fn json(&self) -> Vec<Value> {

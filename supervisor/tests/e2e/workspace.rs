@@ -83,6 +83,14 @@ fn export_writes_a_patch_that_applies() {
     repository(&work);
     let run = changed(&world, "echo two >> file; printf '\\0\\1\\2' > binary; chmod +x binary");
     let patch = world.dir().join("changes.patch");
+    // A file that is there is kept, and nothing is exported: the work can be exported elsewhere.
+    std::fs::write(&patch, "kept").unwrap();
+    let refused = world.sup(&["export", &run, "--patch", patch.to_str().unwrap()]).ends(4);
+    assert!(refused.err.contains("exists already"), "{refused:?}");
+    assert!(refused.err.contains("choose another file"), "{refused:?}");
+    assert_eq!(std::fs::read_to_string(&patch).unwrap(), "kept");
+    assert_eq!(world.status(&run)["workspace"], "sealed");
+    std::fs::remove_file(&patch).unwrap();
     world.sup(&["export", &run, "--patch", patch.to_str().unwrap()]).ends(0);
     assert_eq!(git(&work, &["status", "--porcelain"]), "");
     git(&work, &["apply", patch.to_str().unwrap()]);
@@ -162,4 +170,77 @@ fn two_runs_on_one_project_do_not_see_each_other() {
     world.sup(&["wait", &first]).ends(137);
     assert!(world.sup(&["diff", &first]).ends(0).out.contains("+first"));
     assert!(world.sup(&["diff", &second]).ends(0).out.contains("+second"));
+}
+
+#[test]
+fn work_that_started_from_uncommitted_files_can_be_taken_by_the_command_that_is_printed() {
+    let world = World::new();
+    let work = world.work();
+    repository(&work);
+    std::fs::write(work.join("file"), "uncommitted\n").unwrap();
+    std::fs::write(work.join("untracked"), "the user's own\n").unwrap();
+    let run = changed(&world, "echo two >> file; echo new > added");
+    let name = format!("refs/atenea/{run}");
+    let diff = world.sup(&["diff", &run]).ends(0).out;
+    let exported = world.sup(&["export", &run]).ends(0);
+    let below = format!("{name}^");
+    let between = ["diff", "--full-index", "--no-renames", &below, &name];
+    assert_eq!(git(&work, &between), diff, "the agent's commit is what diff shows");
+    assert_eq!(
+        git(&work, &["rev-parse", &format!("{name}^^")]),
+        git(&work, &["rev-parse", "main"])
+    );
+    let take = exported.err.split_once("take: ").unwrap().1.lines().next().unwrap().to_owned();
+    assert_eq!(take, format!("git diff --binary {name}^ {name} | git apply"));
+    // As a person would: it is pasted into a shell.
+    let shell = std::process::Command::new("sh").args(["-ec", &take]).current_dir(&work).output();
+    assert!(shell.as_ref().is_ok_and(|out| out.status.success()), "{shell:?}");
+    assert_eq!(std::fs::read_to_string(work.join("file")).unwrap(), "uncommitted\ntwo\n");
+    assert_eq!(std::fs::read_to_string(work.join("added")).unwrap(), "new\n");
+    // Control: git does not merge over files that are not committed.
+    let mut merge = std::process::Command::new("git");
+    let merged = merge.args(["merge", &name]).current_dir(&work).output().unwrap();
+    assert!(!merged.status.success(), "{merged:?}");
+}
+
+#[test]
+fn commits_branches_and_tags_that_no_export_carries_are_named() {
+    let world = World::new();
+    repository(&world.work());
+    let script = "git checkout -q -b topic && echo z > z && git add z && git commit -q -m topic \
+                  && git checkout -q main && git tag t1 && echo two >> file";
+    let run = changed(&world, script);
+    let words = "not exported, only the final files: refs/heads/topic, refs/tags/t1";
+    let diff = world.sup(&["diff", &run]).ends(0).tells(words);
+    assert!(!diff.out.contains("topic"), "the diff itself stays one: {diff:?}");
+    world.sup(&["export", &run]).ends(0).tells(words);
+}
+
+#[test]
+fn ignored_files_and_changes_below_git_are_told_apart_from_what_is_exported() {
+    let world = World::new();
+    let work = world.work();
+    repository(&work);
+    std::fs::write(work.join(".gitignore"), "built\n*.o\n").unwrap();
+    let out = world.shell(WRITE, "echo x > built; echo x > a.o").ends(0);
+    assert!(out.err.contains("2 ignored files changed: atenea-sup diff"), "{out:?}");
+    let run = world.last()["run"].as_str().unwrap().to_owned();
+    let diff = world.sup(&["diff", &run]).ends(0);
+    assert_eq!(diff.out, "");
+    assert!(diff.err.contains("2 ignored files changed; they are not exported"), "{diff:?}");
+    let json = world.sup(&["--json", "diff", &run]).ends(0).object();
+    let parts = serde_json::json!({ "files": 0, "refused": 0, "ignored": 2, "refs": 0 });
+    assert_eq!(json["changes"], parts);
+    assert_eq!(world.status(&run)["changes"], parts);
+    // C4: it is kept all the same; an export of nothing is none.
+    world.sup(&["export", &run]).ends(4).says("export.nothing");
+    assert_eq!(world.status(&run)["workspace"], "sealed");
+
+    let out = world.shell(WRITE, "git config some.key value").ends(0);
+    assert!(out.err.contains("no file changed, only something below .git"), "{out:?}");
+    let run = world.last()["run"].as_str().unwrap().to_owned();
+    let diff = world.sup(&["diff", &run]).ends(0).tells("below .git");
+    assert_eq!(diff.out, "");
+    let out = world.shell(WRITE, "echo x > a.o; echo two >> file").ends(0);
+    assert!(out.err.contains("1 file changed, 1 ignored file changed: "), "{out:?}");
 }

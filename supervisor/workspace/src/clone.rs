@@ -185,6 +185,12 @@ impl Cloning<'_> {
             git_state: crate::unchanged::git_state(self.dest, &copied.opaque)?,
             opaque: copied.opaque.iter().map(|path| RawPath(path.clone())).collect(),
             files: bases.raw.len() as u64,
+            refs: Some(
+                crate::history::refs_of(self.dest)?
+                    .into_iter()
+                    .map(|(name, value)| (RawPath(name), RawPath(value)))
+                    .collect(),
+            ),
         };
         self.store.complete(&meta)?;
         Ok(Clone {

@@ -1,4 +1,4 @@
-//! Accepting the work of a run: one commit and one new ref in the user's repository, or a patch.
+//! Accepting the work of a run: a commit and one new ref in the user's repository, or a patch.
 //!
 //! Runs as the repository owner's uid (S6). The commit is made from inputs only, so a repeated
 //! export gives the same id; objects are checked again where they arrive; the ref moves by
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::diff::diff_tree;
 use crate::fail::{at_path, io};
 use crate::git::nul_parts;
-use crate::identity::Identity;
+use crate::identity::{Identity, NOBODY};
 use crate::ids::{id_of, parse, random_name};
 use crate::inspect::Source;
 use crate::path::{RawPath, shown};
@@ -35,6 +35,9 @@ pub struct Message {
 pub struct Exported {
     /// Its id.
     pub commit: String,
+    /// The commit below it, with the uncommitted files that the run started from.
+    #[serde(default)]
+    pub base: Option<String>,
     /// The ref that names it.
     pub name: RawPath,
     /// Whether the ref named it before this call.
@@ -45,8 +48,15 @@ pub struct Exported {
 const RESERVED: &[&str] =
     &["bisect", "rewritten", "worktree", "replace", "stash", "remotes", "notes", "original"];
 
-/// Writes the result as one commit on top of the base commit and points a ref at it. `expected` is
-/// the value the ref must have; none means that it must not exist.
+/// The message of the commit that holds what the user had not committed.
+const BASE_MESSAGE: &str = "Uncommitted state the run started from\n\n\
+    The files as they were on disk when the run began, before the agent changed any.\n";
+
+/// Writes the result on top of the base commit and points a ref at it: as one commit, or as two when
+/// the run started from files that were not committed. The first then holds those, so that the
+/// second is the agent's work and nothing else. `expected` is the value the ref must have; none
+/// means that it must not exist. Changes that cannot be exported are left out, see
+/// [`Sealed::left_out`].
 ///
 /// # Errors
 /// `export.*`, `fs.*`.
@@ -59,15 +69,22 @@ pub fn export_ref(
     message: &Message,
     identity: &Identity,
 ) -> Result<Exported, Refusal> {
-    sealed.exportable(false)?;
     let (store, meta) = Store::open(store)?;
     if !meta.root_is_repository() || !repository.is_repository() {
         return Err(Refusal::new(Code::ExportNotRepository, repository.root.shown()));
     }
     check_ref(repository, name)?;
-    let text = commit_text(&meta, sealed, message, identity)?;
-    let commit = id_of(gix_object::Kind::Commit, &text)?;
-    let exported = |repeated| Exported { commit: commit.to_string(), name: name.clone(), repeated };
+    if sealed.result_tree == meta.base_tree {
+        return Err(sealed.nothing(false));
+    }
+    let commits = Commits::new(&store, &meta, sealed, message, identity)?;
+    let commit = commits.last;
+    let exported = |repeated| Exported {
+        commit: commit.to_string(),
+        base: commits.base.map(|id| id.to_string()),
+        name: name.clone(),
+        repeated,
+    };
     let now = read_ref(repository, name)?;
     if now.as_deref() == Some(commit.to_string().as_str()) {
         return Ok(exported(true));
@@ -75,8 +92,8 @@ pub fn export_ref(
     if now.as_deref() != expected {
         return Err(moved(name, now.as_deref(), expected));
     }
-    store.import(1, Some(Code::ExportBadPath), |pack| {
-        pack.object(gix_object::Kind::Commit, &text)
+    store.import(commits.texts.len(), Some(Code::ExportBadPath), |pack| {
+        commits.texts.iter().try_for_each(|text| pack.object(gix_object::Kind::Commit, text))
     })?;
     send_objects(&store, &meta, repository, &commit)?;
     let old = expected.map_or_else(|| ObjectId::null(crate::ids::KIND).to_string(), str::to_owned);
@@ -159,12 +176,41 @@ fn current_branch(repository: &Source) -> Result<Option<Vec<u8>>, Refusal> {
     Ok(outcome.ok().then(|| outcome.stdout.trim_ascii_end().to_vec()))
 }
 
-fn commit_text(
-    meta: &BaseMeta,
-    sealed: &Sealed,
-    message: &Message,
-    identity: &Identity,
-) -> Result<Vec<u8>, Refusal> {
+/// The commits of an export, made from inputs only (R3).
+struct Commits {
+    texts: Vec<Vec<u8>>,
+    base: Option<ObjectId>,
+    last: ObjectId,
+}
+
+impl Commits {
+    fn new(
+        store: &Store,
+        meta: &BaseMeta,
+        sealed: &Sealed,
+        message: &Message,
+        identity: &Identity,
+    ) -> Result<Self, Refusal> {
+        let who = signature(identity, message.seconds);
+        let mut texts = Vec::new();
+        let mut parent = meta.base_commit.clone();
+        let mut base = None;
+        if meta.has_uncommitted(store)? {
+            let text = commit_text(&meta.base_tree, parent.as_deref(), &who, BASE_MESSAGE)?;
+            let id = id_of(gix_object::Kind::Commit, &text)?;
+            texts.push(text);
+            parent = Some(id.to_string());
+            base = Some(id);
+        }
+        let text = commit_text(&sealed.result_tree, parent.as_deref(), &who, &message.text)?;
+        let last = id_of(gix_object::Kind::Commit, &text)?;
+        texts.push(text);
+        Ok(Commits { texts, base, last })
+    }
+}
+
+/// Author and committer, without what would end the line or the name.
+fn signature(identity: &Identity, seconds: u64) -> String {
     let clean = |text: &Option<String>, other: &str| {
         let plain: String = text
             .as_deref()
@@ -175,17 +221,25 @@ fn commit_text(
         let plain = plain.trim().to_owned();
         if plain.is_empty() { other.to_owned() } else { plain }
     };
-    if message.text.contains('\0') {
+    let name = clean(&identity.name, NOBODY.0);
+    let email = clean(&identity.email, NOBODY.1);
+    format!("{name} <{email}> {seconds} +0000")
+}
+
+fn commit_text(
+    tree: &str,
+    parent: Option<&str>,
+    who: &str,
+    message: &str,
+) -> Result<Vec<u8>, Refusal> {
+    if message.contains('\0') {
         return Err(io("the message holds a NUL byte"));
     }
-    let name = clean(&identity.name, "atenea");
-    let email = clean(&identity.email, "atenea@localhost");
-    let who = format!("{name} <{email}> {} +0000", message.seconds);
-    let mut text = format!("tree {}\n", sealed.result_tree);
-    if let Some(parent) = &meta.base_commit {
+    let mut text = format!("tree {tree}\n");
+    if let Some(parent) = parent {
         text.push_str(&format!("parent {parent}\n"));
     }
-    text.push_str(&format!("author {who}\ncommitter {who}\n\n{}\n", message.text.trim_end()));
+    text.push_str(&format!("author {who}\ncommitter {who}\n\n{}\n", message.trim_end()));
     Ok(text.into_bytes())
 }
 
@@ -220,13 +274,16 @@ fn send_objects(
     sent.map(drop)
 }
 
-/// Writes a patch that `git apply` takes, byte for byte; for plain directories too.
+/// Writes a patch that `git apply` takes, byte for byte; for plain directories too. Changes that
+/// cannot be exported are left out, see [`Sealed::left_out`].
 ///
 /// # Errors
 /// `export.*`, `fs.*`; the file must not exist.
 pub fn export_patch(store: &Path, sealed: &Sealed, file: &Path) -> Result<u64, Refusal> {
-    sealed.exportable(true)?;
     let (store, meta) = Store::open(store)?;
+    if sealed.raw_tree == meta.raw_tree {
+        return Err(sealed.nothing(true));
+    }
     let out = std::fs::File::create_new(file).map_err(at_path("making", file))?;
     let checked = out.try_clone().map_err(at_path("making", file))?;
     let written = diff_tree(&store, &meta, sealed, &["-p", "--binary"])

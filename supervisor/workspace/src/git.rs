@@ -22,7 +22,8 @@ use crate::path::shown;
 const STDERR_MAX: u64 = 16 << 10;
 /// Files larger than this are shown as binary instead of being compared in memory.
 const BIG_FILE: &str = "16m";
-const EMPTY_TREE: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
+/// The id of the tree without entries.
+pub(crate) const EMPTY_TREE: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
 
 /// Settings that keep git from starting anything (S7).
 const SETTINGS: &[(&str, &str)] = &[

@@ -10,12 +10,13 @@ use std::path::Path;
 use atenea_core::{Code, Refusal};
 use serde::{Deserialize, Serialize};
 
-use crate::beneath::Kind;
 use crate::clone_files::{NewObjects, workspace};
 use crate::copy::Copier;
+use crate::history::{History, history};
 use crate::path::{RawPath, join};
 use crate::progress::{Meter, Report};
-use crate::seal_walk::{Found, Walked, Walker, check_link, link_targets};
+use crate::seal_walk::{Found, Walked, Walker, link_targets};
+use crate::settle::{Files, Problems};
 use crate::snapshot::Limits;
 use crate::store::{BaseMeta, Store};
 use crate::tree::{Leaf, Mode, tree_of};
@@ -51,10 +52,15 @@ pub struct Refused {
     pub path: RawPath,
     /// Why.
     pub code: Code,
+    /// The words of git's own check, when it was that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
 /// Refused changes that are named; the count is always complete.
 const REFUSED_MAX: usize = 100;
+/// The most characters of git's words about one of them.
+const WHY_MAX: usize = 300;
 
 /// The result of a run, as objects in its store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,34 +71,43 @@ pub struct Sealed {
     pub raw_tree: String,
     /// What changed.
     pub changes: Changes,
-    /// Changes that stand against an export, at most a hundred. They are in no tree, except those
-    /// in submodules, which only `raw_tree` holds.
+    /// Changes that no export carries, at most a hundred. They are in no tree, except those in
+    /// submodules, which only `raw_tree` holds.
     pub refused: Vec<Refused>,
     /// How many there are.
     pub refused_total: u64,
+    /// The agent's own history, which no export carries either.
+    #[serde(default)]
+    pub history: History,
+    /// Whether the run started from files that no commit held: an export then makes two commits.
+    #[serde(default)]
+    pub uncommitted_base: bool,
 }
 
 impl Sealed {
-    /// Whether everything that changed can be exported, as a commit or as a patch.
-    ///
-    /// # Errors
-    /// The code of the first change that cannot.
-    pub fn exportable(&self, as_patch: bool) -> Result<(), Refusal> {
-        let stands = |refused: &&Refused| !(as_patch && refused.code == Code::ExportSubmodule);
-        let Some(first) = self.refused.iter().find(stands) else {
-            // Unnamed ones are beyond the bound; what they are is not known here.
-            return match self.refused_total > self.refused.len() as u64 {
-                true => Err(Refusal::new(Code::ExportBadPath, "too many changes are refused")),
-                false => Ok(()),
-            };
+    /// The named changes that an export leaves out; a patch carries those in submodules.
+    pub fn left_out(&self, as_patch: bool) -> impl Iterator<Item = &Refused> {
+        let carried = move |refused: &&Refused| as_patch && refused.code == Code::ExportSubmodule;
+        self.refused.iter().filter(move |refused| !carried(refused))
+    }
+
+    /// What to say when nothing at all can be exported.
+    pub(crate) fn nothing(&self, as_patch: bool) -> Refusal {
+        let Some(first) = self.left_out(as_patch).next() else {
+            let cause = "no file changed that an export carries";
+            return Refusal::new(Code::ExportNothing, cause)
+                .with_help("see what there is: atenea-sup diff RUN");
         };
         let others = match self.refused_total {
             0 | 1 => String::new(),
             n => format!(" (and {} more)", n - 1),
         };
-        Err(Refusal::new(first.code, format!("{}{others}", first.path.shown())))
+        Refusal::new(first.code, format!("nothing else changed: {}{others}", first.path.shown()))
     }
 }
+
+/// The most times that git's own check is asked for what it lets through.
+const CHECKS_MAX: usize = 8;
 
 /// Seals a workspace whose agent is gone.
 ///
@@ -121,17 +136,18 @@ pub fn seal(
             walked.problems.insert(path.0.clone(), Code::ExportSetuid);
         }
     }
+    let limits = walked.bound(&options.limits)?;
     let sealing = Sealing { ws, store: &store, meta: &meta, raw_base, base };
-    let now = sealing.read(&walked, options, progress)?;
+    let now = sealing.read(&walked, &limits, progress)?;
     sealing.check(&walked, now)
 }
 
-struct Sealing<'a> {
+pub(crate) struct Sealing<'a> {
     ws: &'a Path,
-    store: &'a Store,
+    pub(crate) store: &'a Store,
     meta: &'a BaseMeta,
-    raw_base: BTreeMap<Vec<u8>, Leaf>,
-    base: BTreeMap<Vec<u8>, Leaf>,
+    pub(crate) raw_base: Files,
+    base: Files,
 }
 
 impl Sealing<'_> {
@@ -139,17 +155,17 @@ impl Sealing<'_> {
     fn read(
         &self,
         walked: &Walked,
-        options: &SealOptions,
+        limits: &Limits,
         progress: &mut dyn Report,
-    ) -> Result<BTreeMap<Vec<u8>, Leaf>, Refusal> {
+    ) -> Result<Files, Refusal> {
         let meter = Meter::new(progress, walked.files.len());
         let mut copier = Copier::new(workspace(self.ws)?, meter);
         let mut now = BTreeMap::new();
         let mut bytes: u64 = 0;
         for path in walked.files.keys() {
-            // Before it is read: a hole of a terabyte costs the agent nothing.
-            bytes += copier.claimed(path)?;
-            options.limits.check_bytes(bytes)?;
+            // Once more, in case it grew since it was met.
+            bytes = bytes.saturating_add(copier.claimed(path)?);
+            limits.check_bytes(bytes)?;
             let read = copier.read(path, None)?.ok_or_else(|| {
                 let shown = crate::path::shown(path);
                 Refusal::new(Code::FsChanged, format!("{shown} vanished while it was read"))
@@ -160,12 +176,34 @@ impl Sealing<'_> {
         Ok(now)
     }
 
-    fn check(&self, walked: &Walked, mut now: BTreeMap<Vec<u8>, Leaf>) -> Result<Sealed, Refusal> {
+    /// Leaves out what cannot be exported and makes objects of the rest. Git's own check has the
+    /// last word: what it refuses is left out too, and it is asked again.
+    fn check(&self, walked: &Walked, mut now: Files) -> Result<Sealed, Refusal> {
+        let targets = link_targets(self.ws, &walked.files)?;
+        let mut problems = self.problems(walked, &now);
+        let mut words: BTreeMap<Vec<u8>, String> = BTreeMap::new();
+        for _ in 0..CHECKS_MAX {
+            self.settle(&mut now, &mut problems, &targets)?;
+            let result = self.recorded(&now);
+            let refusal = match self.write(&now, &result) {
+                Ok(trees) => return self.sealed(walked, &now, trees, problems, &words),
+                Err(refusal) => refusal,
+            };
+            let blamed = self.blamed(&refusal, &now);
+            if blamed.is_empty() {
+                return Err(refusal);
+            }
+            problems.extend(blamed.keys().map(|path| (path.clone(), Code::ExportBadPath)));
+            words.extend(blamed);
+        }
+        Err(Refusal::new(Code::ExportBadPath, "git refuses too many of the changed files"))
+    }
+
+    fn problems(&self, walked: &Walked, now: &Files) -> Problems {
         let mut problems = walked.problems.clone();
-        let links = link_targets(self.ws, &walked.files)?;
         for (path, found) in &walked.files {
             let changed = now.get(path) != self.raw_base.get(path);
-            if let Some(code) = changed.then(|| self.problem(path, found, &links)).flatten() {
+            if let Some(code) = changed.then(|| self.problem(path, found)).flatten() {
                 problems.entry(path.clone()).or_insert(code);
             }
         }
@@ -174,59 +212,45 @@ impl Sealing<'_> {
                 problems.entry(path.clone()).or_insert(Code::ExportSubmodule);
             }
         }
-        // What is refused is in no tree; what the base had there stays. A change in a submodule is
-        // refused only by a commit: a patch can carry it.
-        let kept = problems.iter().filter(|(_, code)| **code != Code::ExportSubmodule);
-        for (path, _) in kept {
-            match self.raw_base.get(path) {
-                Some(leaf) if !self.is_covered(path, &now) => now.insert(path.clone(), *leaf),
-                _ => now.remove(path),
-            };
-        }
-        let result = self.recorded(&now);
-        let changes = self.changes(&now, walked.ignored);
-        let (raw_tree, result_tree) = self.write(&now, &result)?;
+        problems
+    }
+
+    fn sealed(
+        &self,
+        walked: &Walked,
+        now: &Files,
+        (raw_tree, result_tree): (String, String),
+        problems: Problems,
+        words: &BTreeMap<Vec<u8>, String>,
+    ) -> Result<Sealed, Refusal> {
         self.store.sync()?;
+        let before = self.meta.refs.as_deref();
         Ok(Sealed {
             result_tree,
             raw_tree,
-            changes,
+            changes: self.changes(now, walked.ignored),
             refused_total: problems.len() as u64,
             refused: problems
                 .into_iter()
                 .take(REFUSED_MAX)
-                .map(|(path, code)| Refused { path: RawPath(path), code })
+                .map(|(path, code)| {
+                    let why = words.get(&path).map(|text| text.chars().take(WHY_MAX).collect());
+                    Refused { path: RawPath(path), code, why }
+                })
                 .collect(),
+            history: before.map(|refs| history(self.ws, refs)).unwrap_or_default(),
+            uncommitted_base: self.meta.has_uncommitted(self.store)?,
         })
     }
 
-    /// Whether a path cannot be restored because it is a directory now, or lies below a file.
-    fn is_covered(&self, path: &[u8], now: &BTreeMap<Vec<u8>, Leaf>) -> bool {
-        let below = join(path, b"");
-        let directory =
-            now.range(below.clone()..).next().is_some_and(|(p, _)| p.starts_with(&below));
-        directory || ancestors(path).any(|dir| now.contains_key(dir))
-    }
-
-    fn problem(
-        &self,
-        path: &[u8],
-        found: &Found,
-        links: &std::collections::HashMap<Vec<u8>, Vec<u8>>,
-    ) -> Option<Code> {
+    fn problem(&self, path: &[u8], found: &Found) -> Option<Code> {
         if found.linked {
             return Some(Code::ExportHardLink);
         }
         if self.meta.in_submodule(path) {
             return Some(Code::ExportSubmodule);
         }
-        if !self.raw_base.contains_key(path) && self.hides(path) {
-            return Some(Code::ExportBadPath);
-        }
-        match found.kind {
-            Kind::Link => links.get(path).and_then(|target| check_link(path, target, links)),
-            _ => None,
-        }
+        (!self.raw_base.contains_key(path) && self.hides(path)).then_some(Code::ExportBadPath)
     }
 
     /// Whether the base holds something here that the workspace does not show.
@@ -244,8 +268,8 @@ impl Sealing<'_> {
     }
 
     /// The result as a commit records it.
-    fn recorded(&self, now: &BTreeMap<Vec<u8>, Leaf>) -> BTreeMap<Vec<u8>, Leaf> {
-        let mut result: BTreeMap<Vec<u8>, Leaf> = self
+    fn recorded(&self, now: &Files) -> Files {
+        let mut result: Files = self
             .base
             .iter()
             .filter(|(path, _)| !self.raw_base.contains_key(*path))
@@ -264,7 +288,7 @@ impl Sealing<'_> {
         result
     }
 
-    fn changes(&self, now: &BTreeMap<Vec<u8>, Leaf>, ignored: u64) -> Changes {
+    fn changes(&self, now: &Files, ignored: u64) -> Changes {
         let mut changes = Changes { ignored, ..Changes::default() };
         for (path, leaf) in now {
             match self.raw_base.get(path) {
@@ -278,11 +302,7 @@ impl Sealing<'_> {
         changes
     }
 
-    fn write(
-        &self,
-        now: &BTreeMap<Vec<u8>, Leaf>,
-        result: &BTreeMap<Vec<u8>, Leaf>,
-    ) -> Result<(String, String), Refusal> {
+    fn write(&self, now: &Files, result: &Files) -> Result<(String, String), Refusal> {
         if now == &self.raw_base && result == &self.base {
             return Ok((self.meta.raw_tree.clone(), self.meta.base_tree.clone()));
         }
@@ -305,6 +325,6 @@ fn same_kind(a: Mode, b: Mode) -> bool {
 }
 
 /// The directories a path lies in.
-fn ancestors(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn ancestors(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| &path[..at])
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use atenea_core::{Code, Refusal};
 use rustix::io::Errno;
 
-use crate::beneath::{Kind, Met, Step, walk};
+use crate::beneath::{Kind, Met, Step, size_of, walk};
 use crate::clone_files::workspace;
 use crate::filter::Compiled;
 use crate::gitname::{is_dot_git, is_plain};
@@ -22,6 +22,29 @@ pub(crate) struct Found {
     pub(crate) kind: Kind,
     /// Several names for one file: only its own content, unchanged, is accepted.
     pub(crate) linked: bool,
+    /// Bytes it claims to have.
+    size: u64,
+    /// Bytes that lie on the disk for it.
+    allocated: u64,
+}
+
+impl Walked {
+    /// The bounds within which it is read, checked before anything is: a hole of a terabyte costs the
+    /// agent nothing. What lies on the disk really was let through by whoever watches the disk, so
+    /// it is taken, however far it is above the limit; only what is claimed and not there is not.
+    pub(crate) fn bound(&self, limits: &Limits) -> Result<Limits, Refusal> {
+        let sum = |of: fn(&Found) -> u64| {
+            self.files.values().fold(0u64, |sum, found| sum.saturating_add(of(found)))
+        };
+        let bytes = limits.bytes.saturating_add(sum(|found| found.allocated));
+        let limits = Limits { bytes, ..*limits };
+        limits.check_bytes(sum(|found| found.size)).map_err(|refusal| {
+            let help = "the files claim far more bytes than were written (holes), so neither diff \
+                        nor export can take them; discard the run";
+            refusal.with_help(help)
+        })?;
+        Ok(limits)
+    }
 }
 
 /// The workspace as it was met.
@@ -92,7 +115,15 @@ impl Walker<'_> {
             Kind::File | Kind::Link => {}
         }
         let linked = met.kind == Kind::File && met.stat.st_nlink > 1;
-        walked.files.insert(path.to_vec(), Found { kind: met.kind, linked });
+        if linked && !self.base.contains_key(path) {
+            // No content of its own is accepted, so it is not even read: names cost nothing.
+            walked.problems.entry(path.to_vec()).or_insert(Code::ExportHardLink);
+            return Ok(Step::Skip);
+        }
+        // The same blocks under several names are there once; here they count for none.
+        let blocks = if linked { 0 } else { u64::try_from(met.stat.st_blocks).unwrap_or(0) };
+        let (size, allocated) = (size_of(&met.stat), blocks.saturating_mul(512));
+        walked.files.insert(path.to_vec(), Found { kind: met.kind, linked, size, allocated });
         Ok(Step::Skip)
     }
 

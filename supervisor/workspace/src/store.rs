@@ -42,6 +42,24 @@ pub(crate) struct BaseMeta {
     pub(crate) files: u64,
     /// State of the workspace's own `.git` before the agent, to tell whether it did anything.
     pub(crate) git_state: Option<String>,
+    /// Refs of the workspace's own repository before the agent, and what they named.
+    #[serde(default)]
+    pub(crate) refs: Option<Vec<(RawPath, RawPath)>>,
+}
+
+impl BaseMeta {
+    /// Whether the base holds what the base commit does not.
+    pub(crate) fn has_uncommitted(&self, store: &Store) -> Result<bool, Refusal> {
+        if self.kind != SourceKind::Repository {
+            return Ok(false);
+        }
+        let Some(commit) = &self.base_commit else {
+            return Ok(self.base_tree != crate::git::EMPTY_TREE);
+        };
+        let tree = format!("{commit}^{{tree}}");
+        let found = store.git("rev-parse").args(["--verify", "-q", "--end-of-options", &tree]);
+        Ok(found.run()?.trim_ascii() != self.base_tree.as_bytes())
+    }
 }
 
 pub(crate) const META_VERSION: u32 = 1;
@@ -140,6 +158,35 @@ impl Store {
             Some(code) => Err(outcome.refusal(code)),
             None => outcome.must().map(drop),
         }
+    }
+
+    /// The content of blobs, in the order of their ids; for small ones.
+    pub(crate) fn blobs(&self, ids: &[gix_hash::ObjectId]) -> Result<Vec<Vec<u8>>, Refusal> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let out = self
+            .git("cat-file")
+            .args(["--batch=%(objectsize)", "--buffer"])
+            .run_with(|out| {
+                for id in ids {
+                    writeln!(out, "{id}").map_err(|error| io(format!("writing: {error}")))?;
+                }
+                Ok(())
+            })?
+            .must()?;
+        let wrong = || io("git cat-file gave an answer of unknown form");
+        let mut rest = out.as_slice();
+        let mut blobs = Vec::with_capacity(ids.len());
+        for _ in ids {
+            let line = rest.iter().position(|byte| *byte == b'\n').ok_or_else(wrong)?;
+            let size = std::str::from_utf8(&rest[..line]).ok().and_then(|text| text.parse().ok());
+            let size: usize = size.ok_or_else(wrong)?;
+            let from = &rest[line + 1..];
+            blobs.push(from.get(..size).ok_or_else(wrong)?.to_vec());
+            rest = from.get(size + 1..).ok_or_else(wrong)?;
+        }
+        Ok(blobs)
     }
 
     /// Files of a tree: path, mode and id, sorted by path.

@@ -139,14 +139,179 @@ fn every_spelling_of_a_git_directory_is_refused() {
 }
 
 #[test]
-fn what_our_checks_let_through_meets_gits_own() {
+fn what_gits_own_check_refuses_is_left_out_with_its_words_and_the_rest_is_exported() {
     let bench = cloned();
     // A `.gitmodules` that names an option as its address: only git's own check knows of that.
-    bench.edit(".gitmodules", "[submodule \"x\"]\n\tpath = x\n\turl = -oProxyCommand=evil\n");
-    let refused =
-        seal(&bench.ws, &bench.store, &SealOptions::default(), &mut NoProgress).unwrap_err();
-    assert_eq!(refused.code, Code::ExportBadPath);
-    assert!(refused.cause.contains("gitmodules"), "{}", refused.cause);
+    let bad = "[submodule \"x\"]\n\tpath = x\n\turl = -oProxyCommand=evil\n";
+    bench.edit(".gitmodules", bad);
+    bench.edit("sub/.gitmodules", "[submodule \"y\"]\n\tpath = y\n\turl = ./y\n");
+    bench.edit("work.txt", "work\n");
+    let sealed = bench.seal();
+    assert_eq!(codes(&sealed), [(".gitmodules".to_owned(), Code::ExportBadPath)]);
+    let why = sealed.refused[0].why.as_deref().unwrap();
+    assert!(why.contains("gitmodulesUrl"), "{why}");
+    assert_eq!(exported_files(&bench, &sealed), ["sub/.gitmodules", "work.txt"]);
+    // In the place of one of the base, the base's own stays.
+    let bench = bench_with_modules();
+    bench.edit(".gitmodules", bad);
+    bench.edit("work.txt", "work\n");
+    let sealed = bench.seal();
+    assert_eq!(codes(&sealed), [(".gitmodules".to_owned(), Code::ExportBadPath)]);
+    assert_eq!(exported_files(&bench, &sealed), ["work.txt"]);
+}
+
+#[test]
+fn a_link_in_the_place_of_gitmodules_is_left_out_and_the_rest_is_exported() {
+    let bench = cloned();
+    symlink("README.md", bench.ws.join(".gitmodules")).unwrap();
+    bench.edit("work.txt", "work\n");
+    let sealed = bench.seal();
+    assert_eq!(codes(&sealed), [(".gitmodules".to_owned(), Code::ExportBadPath)]);
+    assert_eq!(exported_files(&bench, &sealed), ["work.txt"]);
+}
+
+fn bench_with_modules() -> Bench {
+    let bench = bench().repository();
+    bench.write(".gitmodules", "[submodule \"y\"]\n\tpath = y\n\turl = ./y\n");
+    bench.commit("with submodules");
+    bench.clone();
+    bench
+}
+
+/// Exports to a ref and as a patch, and gives the paths that changed in the repository: both agree.
+fn exported_files(bench: &Bench, sealed: &Sealed) -> Vec<String> {
+    let (ref_name, source) = (raw("refs/atenea/x"), bench.source());
+    export_ref(&bench.store, sealed, &source, &ref_name, None, &message(), &ada()).unwrap();
+    let listed = git(&bench.project, &["diff", "--name-only", "refs/atenea/x^", "refs/atenea/x"]);
+    let patch = bench.path().join("patch");
+    export_patch(&bench.store, sealed, &patch).unwrap();
+    git(&bench.project, &["apply", patch.to_str().unwrap()]);
+    git(&bench.project, &["add", "-A"]);
+    assert_eq!(git(&bench.project, &["diff", "--cached", "--name-only"]), listed);
+    git(&bench.project, &["fsck", "--strict"]);
+    listed.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_link_that_leads_outside_is_left_out_and_the_rest_is_exported() {
+    let bench = cloned();
+    symlink("/etc/passwd", bench.ws.join("evil")).unwrap();
+    symlink("work.txt", bench.ws.join("fine")).unwrap();
+    let fifo = Command::new("mkfifo").arg(bench.ws.join("fifo")).status().unwrap();
+    assert!(fifo.success());
+    bench.edit("work.txt", "work\n");
+    let sealed = bench.seal();
+    assert_eq!(
+        codes(&sealed),
+        [
+            ("evil".to_owned(), Code::ExportPathEscapes),
+            ("fifo".to_owned(), Code::ExportSpecialFile),
+        ]
+    );
+    assert_eq!(exported_files(&bench, &sealed), ["fine", "work.txt"]);
+    assert!(bench.project.join("absolute").is_symlink(), "the base's own link stays");
+}
+
+#[test]
+fn a_new_link_through_a_link_of_the_base_that_stays_is_left_out_too() {
+    let bench = cloned();
+    // In the workspace `absolute` is a file, so `door` seems to stay inside; but the file is refused,
+    // and the base's link to the outside stays in its place.
+    std::fs::remove_file(bench.ws.join("absolute")).unwrap();
+    bench.edit("absolute", "x\n");
+    chmod(&bench.ws.join("absolute"), 0o4755);
+    symlink("absolute", bench.ws.join("door")).unwrap();
+    bench.edit("work.txt", "work\n");
+    let sealed = bench.seal();
+    assert_eq!(
+        codes(&sealed),
+        [("absolute".to_owned(), Code::ExportSetuid), ("door".to_owned(), Code::ExportPathEscapes),]
+    );
+    assert_eq!(exported_files(&bench, &sealed), ["work.txt"]);
+}
+
+#[test]
+fn leaving_a_link_out_makes_no_other_link_lead_outside() {
+    for (middle, refused) in [("fine", &[][..]), (".gitmodules", &[".gitmodules", "climbs"])] {
+        let bench = cloned();
+        bench.edit("a/b/file", "x\n");
+        // Followed through the middle, the target stays inside; without it, it climbs out.
+        symlink("a/b", bench.ws.join(middle)).unwrap();
+        symlink(format!("{middle}/../../README.md"), bench.ws.join("climbs")).unwrap();
+        let seen: Vec<String> = codes(&bench.seal()).into_iter().map(|(path, _)| path).collect();
+        assert_eq!(seen, refused, "{middle}");
+    }
+}
+
+#[test]
+fn a_chain_of_links_that_falls_apart_piece_by_piece_is_left_out_whole() {
+    let bench = cloned();
+    // `l0` leads outside. Each other one leads there too, but a path is followed through forty
+    // links only: those beyond are seen to lead outside when the ones before them are gone.
+    symlink("/etc", bench.ws.join("l0")).unwrap();
+    for n in 1..800 {
+        let target = format!("l{}/../../README.md", n - 1);
+        symlink(target, bench.ws.join(format!("l{n}"))).unwrap();
+    }
+    let sealed = bench.seal();
+    assert_eq!(sealed.refused_total, 800);
+    assert!(sealed.refused.iter().all(|refused| refused.code == Code::ExportPathEscapes));
+    assert_eq!(sealed.changes, atenea_workspace::Changes::default());
+}
+
+#[test]
+fn a_link_inside_a_submodule_that_leads_outside_is_in_no_patch() {
+    let bench = bench().repository();
+    let inner = bench.path().join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    git(&inner, &["init", "-q", "-b", "main"]);
+    std::fs::write(inner.join("file"), "inner\n").unwrap();
+    git(&inner, &["add", "-A"]);
+    git(&inner, &["commit", "-q", "-m", "inner"]);
+    git(&bench.project, &["submodule", "--quiet", "add", inner.to_str().unwrap(), "sub"]);
+    bench.commit("with a submodule");
+    bench.clone();
+    symlink("/etc/passwd", bench.ws.join("sub/evil")).unwrap();
+    bench.edit("sub/file", "changed\n");
+    let sealed = bench.seal();
+    assert_eq!(
+        codes(&sealed),
+        [
+            ("sub/evil".to_owned(), Code::ExportPathEscapes),
+            ("sub/file".to_owned(), Code::ExportSubmodule),
+        ]
+    );
+    let patch = bench.path().join("patch");
+    export_patch(&bench.store, &sealed, &patch).unwrap();
+    let text = std::fs::read_to_string(&patch).unwrap();
+    assert!(text.contains("sub/file") && !text.contains("evil"), "{text}");
+}
+
+#[test]
+fn what_was_written_can_be_sealed_far_above_the_limit_and_a_hole_is_refused_unread() {
+    let bench = cloned();
+    let options = SealOptions {
+        limits: atenea_workspace::Limits { bytes: 1 << 20, ..Default::default() },
+        ..SealOptions::default()
+    };
+    for n in 0..8 {
+        bench.edit(format!("large{n}"), vec![n; 1 << 20]);
+    }
+    let sealed = seal(&bench.ws, &bench.store, &options, &mut NoProgress).unwrap();
+    assert_eq!(sealed.changes.added, 8);
+    // A terabyte takes hours to read: an answer at all shows that it was not.
+    let hole = std::fs::File::create(bench.ws.join("hole")).unwrap();
+    hole.set_len(1 << 40).unwrap();
+    let refused = seal(&bench.ws, &bench.store, &options, &mut NoProgress).unwrap_err();
+    assert_eq!(refused.code, Code::FsTooLarge);
+    assert!(refused.help.contains("discard"), "{refused}");
+    // Names for one file are not more bytes on the disk.
+    std::fs::remove_file(bench.ws.join("hole")).unwrap();
+    for n in 0..50 {
+        std::fs::hard_link(bench.ws.join("large0"), bench.ws.join(format!("name{n}"))).unwrap();
+    }
+    let sealed = seal(&bench.ws, &bench.store, &options, &mut NoProgress).unwrap();
+    assert_eq!((sealed.refused_total, sealed.changes.added), (51, 7));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 mod support;
 
+use atenea_core::Code;
 use atenea_workspace::diff::Status;
 use atenea_workspace::export::Message;
 use atenea_workspace::{
@@ -15,7 +16,7 @@ fn message() -> Message {
 }
 
 #[test]
-fn work_of_an_agent_comes_back_as_one_commit_on_top_of_the_base() {
+fn work_of_an_agent_comes_back_as_one_commit_on_top_of_what_the_run_started_from() {
     let bench = bench().repository();
     let head = git(&bench.project, &["rev-parse", "HEAD"]);
     bench.write("README.md", "hello, changed by the user\n");
@@ -57,7 +58,22 @@ fn work_of_an_agent_comes_back_as_one_commit_on_top_of_the_base() {
     let first = export().unwrap();
     assert!(!first.repeated);
     assert_eq!(read_ref(&source, &name).unwrap(), Some(first.commit.clone()));
-    assert_eq!(git(&bench.project, &["rev-parse", &format!("{}^", first.commit)]), head);
+    // The base held uncommitted files: they are a commit of their own, and the agent's commit is
+    // what `diff` shows and nothing else.
+    let below = git(&bench.project, &["rev-parse", &format!("{}^", first.commit)]);
+    assert_eq!(first.base.as_deref(), Some(below.trim()));
+    assert!(sealed.uncommitted_base);
+    assert_eq!(git(&bench.project, &["rev-parse", &format!("{}^^", first.commit)]), head);
+    let names =
+        |range: [&str; 2]| git(&bench.project, &["diff", "--name-only", range[0], range[1]]);
+    assert_eq!(names([head.trim(), below.trim()]), "README.md\nnew.txt\n");
+    assert_eq!(names([below.trim(), &first.commit]), "run.sh\nsrc/added.rs\nsrc/main.rs\n");
+    let range = ["diff", "--full-index", "--no-renames", below.trim(), &first.commit];
+    assert_eq!(git(&bench.project, &range), text);
+    // Which can be taken into the working tree as it is.
+    let patch = bench.path().join("taken");
+    std::fs::write(&patch, git(&bench.project, &range)).unwrap();
+    git(&bench.project, &["apply", "--check", patch.to_str().unwrap()]);
     let shown = |path: &str| git(&bench.project, &["show", &format!("{}:{path}", first.commit)]);
     assert_eq!(shown("src/main.rs"), "fn main() { println!(); }\n");
     assert_eq!(shown("README.md"), "hello, changed by the user\n");
