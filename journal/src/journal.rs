@@ -212,13 +212,14 @@ impl Journal {
         &self.shared().dir
     }
 
-    /// Refuses when fewer than `min_bytes` are free: the question to ask at admission (J9).
+    /// Refuses when fewer than `min_bytes` are free beside the reserve: the question to ask at
+    /// admission (J9). What was freed for cleanup is not there for anything new.
     ///
     /// # Errors
     /// `DiskFull`, or `Io` when the file system cannot be asked.
     pub fn has_space(&self, min_bytes: u64) -> Result<(), JournalError> {
         // What was used up for cleanup is set aside again before anything new.
-        self.shared().space.ensure()?;
+        self.shared().space.has_reserve()?;
         self.shared().space.has_space(min_bytes)
     }
 

@@ -93,11 +93,17 @@ impl Space {
         if self.reserve_bytes == 0 {
             return Ok(());
         }
-        if !self.ensure()? {
-            let needed = self.reserve_bytes.saturating_mul(2);
-            return Err(JournalError::DiskFull { available: self.available()?, needed });
-        }
+        self.has_reserve()?;
         self.has_space(self.reserve_bytes)
+    }
+
+    /// Refuses when the reserve is not there and cannot be made.
+    pub(crate) fn has_reserve(&self) -> Result<(), JournalError> {
+        if self.ensure()? {
+            return Ok(());
+        }
+        let needed = self.reserve_bytes.saturating_mul(2);
+        Err(JournalError::DiskFull { available: self.available()?, needed })
     }
 
     /// Gives up the reserve if a commit of `bytes` may not fit otherwise. A failure to measure or

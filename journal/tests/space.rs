@@ -58,6 +58,9 @@ fn on_a_full_disk(disk: &Path) {
     }
     assert_eq!(journal.head().seq, before + 50);
     assert!(!journal.reserve_ok(), "the reserve was given up for it");
+    // What was given up is free now, and not for new work.
+    let refused = journal.has_space(1 << 20);
+    assert!(matches!(refused, Err(JournalError::DiskFull { .. })), "{refused:?}");
     journal.close().unwrap();
 
     // A restart on the full disk works as well, and still admits nothing new.

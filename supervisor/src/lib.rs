@@ -11,6 +11,7 @@ pub mod exit;
 pub mod files;
 pub mod journal_view;
 pub mod layout;
+pub mod log;
 pub mod receipt;
 pub mod server;
 pub mod watched;

@@ -72,13 +72,7 @@ fn init_log(global: &Global) {
         1 => "debug",
         _ => "trace",
     };
-    let filter = tracing_subscriber::EnvFilter::new(format!("warn,atenea_sup={level}"));
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(false)
-        .with_writer(std::io::stderr);
-    // A second initialisation is impossible: this is the only one.
-    drop(log.try_init());
+    crate::log::init(level);
 }
 
 /// Opens everything in order. What fails here leaves nothing behind.

@@ -23,6 +23,7 @@ use atenea_launcher::protocol::{
 
 use super::host::Inner;
 use super::live::Live;
+use super::streams::Cut;
 use super::{streams, workspace};
 use crate::layout::Stream;
 
@@ -163,24 +164,26 @@ fn capture(
     let file = streams::create(&path).map_err(|e| crate::files::io_refusal(&path, &e))?;
     let (hub, inner, run) = (Arc::clone(&live.hub), Arc::clone(inner), run.clone());
     Ok(tokio::spawn(async move {
-        let limit = {
+        let cut = {
             let (inner, run) = (Arc::clone(&inner), run.clone());
-            move |code: Code| {
-                let (inner, run) = (Arc::clone(&inner), run.clone());
-                let refusal = Refusal::new(code, code.cause());
-                tokio::spawn(async move {
-                    inner.observe(Observation::LimitExceeded { run, refusal }).await;
-                });
-            }
+            move |cut| end_for_output(&inner, &run, stream, &cut)
         };
-        let over = limit.clone();
-        let captured = streams::capture(hub, stream, pipe, file, move || over(Code::LimitOutput));
-        if let Err(error) = captured.await {
-            tracing::error!("output of {run}: {error}");
-            // Output that cannot be kept is output over a limit: the run ends, loudly.
-            limit(Code::LimitOutput);
+        if let Err(error) = streams::capture(hub, stream, pipe, file, cut.clone()).await {
+            cut(Cut::Unwritable(error));
         }
     }))
+}
+
+/// Ends a run whose output is not kept any more, and no other: the state machine is told by a task
+/// of its own, so that the output is read on meanwhile.
+fn end_for_output(inner: &Arc<Inner>, run: &RunId, stream: Stream, cut: &Cut) {
+    let refusal = match cut {
+        Cut::OverLimit => Refusal::new(Code::LimitOutput, Code::LimitOutput.cause()),
+        Cut::Unwritable(error) => crate::files::io_refusal(&inner.dirs.stream(run, stream), error),
+    };
+    tracing::warn!("output of {run}: {}", refusal.cause);
+    let (inner, run) = (Arc::clone(inner), run.clone());
+    tokio::spawn(async move { inner.observe(Observation::LimitExceeded { run, refusal }).await });
 }
 
 fn plan_input(
@@ -191,10 +194,10 @@ fn plan_input(
 ) -> Result<PlanInput, Refusal> {
     let prepared = workspace::prepared_path(inner, &run.id)?;
     let source = prepared.as_path();
+    check_start(source, checked)?;
     let workspace = WorkspaceInput {
         source: source.into(),
         vetted: vetted(source)?.0,
-    check_start(source, checked)?;
         target: checked.manifest().workspace.target().into(),
     };
     let grants = checked.manifest().mounts.iter().map(|mount| {
@@ -225,9 +228,6 @@ fn plan_input(
     })
 }
 
-/// The declared runtime: the host's, and what the manifest declares besides. Looked at for each run:
-/// an update of the host replaces files of it while we live.
-fn runtime(inner: &Inner, checked: &Checked) -> Result<HostRuntime, Refusal> {
 /// The directory the command starts in has to be among what the agent sees: one that is ignored or
 /// empty is not. What a link makes of it is judged inside.
 fn check_start(workspace: &Path, checked: &Checked) -> Result<(), Refusal> {
@@ -252,6 +252,9 @@ fn check_start(workspace: &Path, checked: &Checked) -> Result<(), Refusal> {
     }
 }
 
+/// The declared runtime: the host's, and what the manifest declares besides. Looked at for each run:
+/// an update of the host replaces files of it while we live.
+fn runtime(inner: &Inner, checked: &Checked) -> Result<HostRuntime, Refusal> {
     let more = &checked.manifest().runtime.mounts;
     let own = inner.config.runtime_mounts.iter().map(std::path::PathBuf::as_path);
     let all: Vec<&Path> = own.chain(more.iter().map(Path::new)).collect();

@@ -73,17 +73,27 @@ pub fn create(path: &Path) -> io::Result<File> {
     std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
 
-/// Reads a pipe to its end into a file. `over` is called once when the limit is passed; what comes
-/// after it is read and dropped, so that the agent is not blocked before it is killed.
+/// Why output is not kept any more.
+#[derive(Debug)]
+pub enum Cut {
+    /// It is over the run's limit.
+    OverLimit,
+    /// It cannot be written.
+    Unwritable(io::Error),
+}
+
+/// Reads a pipe to its end into a file. `cut` is called once when the limit is passed or the file
+/// cannot be written; what comes after it is read and dropped, so that the agent is neither blocked
+/// nor ended by a broken pipe before it is killed.
 ///
 /// # Errors
-/// When the pipe or the file fails; the caller treats a full disk as a limit.
+/// When the pipe cannot be read.
 pub async fn capture(
     hub: Arc<Hub>,
     stream: Stream,
     pipe: OwnedFd,
     mut file: File,
-    over: impl Fn() + Send,
+    cut: impl Fn(Cut) + Send,
 ) -> io::Result<()> {
     rustix::io::ioctl_fionbio(&pipe, true)?;
     let pipe = watch(pipe, Interest::READABLE)?;
@@ -104,14 +114,19 @@ pub async fn capture(
             Err(error) => return Err(error.into()),
         };
         let fits = hub.admit(u64::try_from(read).unwrap_or(u64::MAX));
-        let keep = usize::try_from(fits).unwrap_or(usize::MAX).min(read);
-        if keep > 0 {
-            file.write_all(buffer.get(..keep).unwrap_or_default())?;
-            hub.length(stream).send_modify(|length| *length += fits);
+        if told {
+            continue;
         }
-        if keep < read && !told {
+        let keep = usize::try_from(fits).unwrap_or(usize::MAX).min(read);
+        if let Err(error) = file.write_all(buffer.get(..keep).unwrap_or_default()) {
             told = true;
-            over();
+            cut(Cut::Unwritable(error));
+            continue;
+        }
+        hub.length(stream).send_modify(|length| *length += fits);
+        if keep < read {
+            told = true;
+            cut(Cut::OverLimit);
         }
     }
 }
@@ -131,7 +146,8 @@ mod tests {
         let count = Arc::clone(&told);
         let file = create(&path).unwrap();
         let task =
-            tokio::spawn(capture(Arc::clone(&hub), Stream::Stdout, reader, file, move || {
+            tokio::spawn(capture(Arc::clone(&hub), Stream::Stdout, reader, file, move |cut| {
+                assert!(matches!(cut, Cut::OverLimit));
                 count.fetch_add(1, Ordering::SeqCst);
             }));
         let feed = tokio::task::spawn_blocking(move || {
@@ -145,5 +161,27 @@ mod tests {
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 100_000);
         assert_eq!(told.load(Ordering::SeqCst), 1);
         assert_eq!(hub.total(), 300_000);
+    }
+
+    #[tokio::test]
+    async fn output_that_cannot_be_written_is_told_once_and_read_to_its_end() {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let task = tokio::spawn(capture(Hub::new(1 << 30), Stream::Stdout, reader, full, {
+            move |cut| tell.send(cut).unwrap()
+        }));
+        let feed = tokio::task::spawn_blocking(move || {
+            let mut out = File::from(writer);
+            for _ in 0..10 {
+                // A pipe without a reader would fail here.
+                out.write_all(&[b'x'; 30_000]).unwrap();
+            }
+        });
+        feed.await.unwrap();
+        task.await.unwrap().unwrap();
+        let cuts: Vec<Cut> = told.iter().collect();
+        let [Cut::Unwritable(error)] = &cuts[..] else { panic!("{cuts:?}") };
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
     }
 }

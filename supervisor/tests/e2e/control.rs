@@ -37,7 +37,11 @@ fn a_name_belongs_to_one_living_run_at_a_time() {
     let first = world.ready(&["--name", "mine"], "echo ready; sleep 1000");
     let args = ["run", "--name", "mine", "--", "true"];
     world.sup(&args).ends(125).says("process.name_taken");
-    assert_eq!(world.run_dirs(), [first.clone()], "the refused request left something");
+    assert_eq!(
+        world.run_dirs(),
+        std::slice::from_ref(&first),
+        "the refused request left something"
+    );
     world.sup(&["cancel", "mine", "--grace", "0s"]).ends(0);
     world.sup(&["wait", &first]).ends(137);
     // Control: when it has ended, the name is free and stands for the newer run.

@@ -119,8 +119,18 @@ impl Sealing<'_> {
             let means = |path: &&Vec<u8>| means_something(split(path).1);
             paths = changed().map(|(path, _)| path).filter(means).collect();
         }
-        paths.into_iter().map(|path| (path.clone(), refusal.cause.clone())).collect()
+        let words = |path: &Vec<u8>| {
+            let id = now.get(path).map(|leaf| leaf.id.to_string()).unwrap_or_default();
+            words_about(&id, &refusal.cause).to_owned()
+        };
+        paths.into_iter().map(|path| (path.clone(), words(path))).collect()
     }
+}
+
+/// What git says about one object, else all of it. Its lines come with escaped ends.
+fn words_about<'a>(id: &str, cause: &'a str) -> &'a str {
+    let about = cause.split("\\n").find_map(|line| line.split_once(&format!("{id}: ")));
+    about.map_or(cause, |(_, words)| words)
 }
 
 /// Whether a path cannot be restored because it is a directory now, or lies below a file.

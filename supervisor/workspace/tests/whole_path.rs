@@ -15,6 +15,17 @@ fn message() -> Message {
     Message { text: "Work of a run".to_owned(), seconds: 1_700_000_000 }
 }
 
+/// Gives the project another history and removes the old one with its commit.
+fn prune(project: &std::path::Path, commit: &str) {
+    git(project, &["checkout", "-q", "--orphan", "fresh"]);
+    git(project, &["commit", "-q", "-a", "-m", "another history"]);
+    git(project, &["branch", "-q", "-D", "main"]);
+    git(project, &["reflog", "expire", "--expire=now", "--all"]);
+    git(project, &["gc", "-q", "--prune=now"]);
+    let gone = git_command(project).args(["cat-file", "-e", commit]).output().unwrap();
+    assert!(!gone.status.success());
+}
+
 #[test]
 fn work_of_an_agent_comes_back_as_one_commit_on_top_of_what_the_run_started_from() {
     let bench = bench().repository();
@@ -88,13 +99,7 @@ fn work_of_an_agent_comes_back_as_one_commit_on_top_of_what_the_run_started_from
     assert!(!third.repeated && third.commit == first.commit);
     // And when the base commit itself was pruned meanwhile, its history comes along.
     git(&bench.project, &["update-ref", "-d", "refs/atenea/r_test"]);
-    git(&bench.project, &["checkout", "-q", "--orphan", "fresh"]);
-    git(&bench.project, &["commit", "-q", "-a", "-m", "another history"]);
-    git(&bench.project, &["branch", "-q", "-D", "main"]);
-    git(&bench.project, &["reflog", "expire", "--expire=now", "--all"]);
-    git(&bench.project, &["gc", "-q", "--prune=now"]);
-    let gone = git_command(&bench.project).args(["cat-file", "-e", head.trim()]).output().unwrap();
-    assert!(!gone.status.success());
+    prune(&bench.project, head.trim());
     assert_eq!(export().unwrap().commit, first.commit);
     git(&bench.project, &["fsck", "--strict"]);
 }
