@@ -32,7 +32,7 @@ pub struct Feature {
     pub required: bool,
     /// What was found, when it is there.
     pub found: Option<String>,
-    /// Why not, when it is not there.
+    /// Why not, when it is not there. With neither, it was not tried, because others are missing.
     pub refusal: Option<Refusal>,
 }
 
@@ -59,7 +59,7 @@ impl HostSupport {
         match self.features.iter().find(|feature| feature.required && feature.refusal.is_some()) {
             Some(Feature { refusal: Some(refusal), .. }) => Err(refusal.clone()),
             // A probe without its trial proves nothing.
-            _ if !self.features.iter().any(|f| f.name == TRIAL && f.refusal.is_none()) => {
+            _ if !self.features.iter().any(|f| f.name == TRIAL && f.found.is_some()) => {
                 Err(Refusal::new(Code::HostBubblewrapUnusable, "no trial sandbox was launched"))
             }
             _ => Ok(Enforceable { _private: () }),
@@ -67,12 +67,20 @@ impl HostSupport {
     }
 }
 
+/// Name of the feature that a mount point below a link is refused.
+pub(crate) const NO_LINK: &str = "mount-point-symlink";
+
 /// Name of the feature that stands for the whole launch.
 pub(crate) const TRIAL: &str = "sandbox";
 
 impl Feature {
     pub(crate) fn required(name: &str, result: Result<String, Refusal>) -> Self {
         Feature::from_result(name, true, result)
+    }
+
+    /// A required one that needs others that are missing.
+    pub(crate) fn not_tried(name: &str) -> Self {
+        Feature { name: name.to_owned(), required: true, found: None, refusal: None }
     }
 
     pub(crate) fn optional(name: &str, result: Result<String, Refusal>) -> Self {
@@ -108,7 +116,10 @@ mod tests {
     #[test]
     fn a_probe_without_a_trial_proves_nothing() {
         // S2
-        let support = HostSupport::new(vec![feature("pidfd", true, true)], Vec::new());
-        assert_eq!(support.enforceable().unwrap_err().code, Code::HostBubblewrapUnusable);
+        let pidfd = || feature("pidfd", true, true);
+        for features in [vec![pidfd()], vec![pidfd(), Feature::not_tried(TRIAL)]] {
+            let support = HostSupport::new(features, Vec::new());
+            assert_eq!(support.enforceable().unwrap_err().code, Code::HostBubblewrapUnusable);
+        }
     }
 }

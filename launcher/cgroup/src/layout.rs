@@ -167,6 +167,11 @@ impl Layout {
         self.kind
     }
 
+    /// Our own group in each hierarchy: those below which groups have to be made.
+    pub fn own_groups(&self) -> Vec<PathBuf> {
+        self.trees.iter().map(|tree| tree.mount.join(&tree.own)).collect()
+    }
+
     /// Where a directory of a record is now, for messages.
     ///
     /// # Errors

@@ -80,9 +80,25 @@ impl Context {
 }
 
 fn base(instance: &str) -> Result<Base, Refusal> {
-    Layout::detect()
-        .and_then(|layout| Base::open_or_create(&layout, instance))
-        .map_err(|error| group_refusal(&error))
+    let layout = Layout::detect().map_err(|error| group_refusal(&error))?;
+    Base::open_or_create(&layout, instance).map_err(|error| {
+        let refusal = group_refusal(&error);
+        match error {
+            atenea_cgroup::Error::NotWritable { .. } => refusal.with_help(delegation(&layout)),
+            _ => refusal,
+        }
+    })
+}
+
+/// Which groups this process is in: it has to be in others, or these have to be its user's.
+fn delegation(layout: &Layout) -> String {
+    let groups: Vec<String> =
+        layout.own_groups().iter().map(|group| group.display().to_string()).collect();
+    format!(
+        "run as root, or start from control groups that belong to this user; this process is in \
+         {}; how to get them: docs/operations.md, section \"Control groups for an ordinary user\"",
+        groups.join(", ")
+    )
 }
 
 /// An error of the control groups as a refusal, with its causes.

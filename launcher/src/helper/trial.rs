@@ -16,7 +16,7 @@ use crate::plan::{
     HostRuntime, Mount, MountKind, PlanInput, SandboxPlan, TmpfsSizes, compile, default_listeners,
     default_rlimits,
 };
-use crate::probe::{Feature, HostSupport, TRIAL};
+use crate::probe::{Feature, HostSupport, NO_LINK, TRIAL};
 use crate::protocol::{SelfTest, Stdin};
 
 /// How long the trial may take; it takes milliseconds.
@@ -29,9 +29,11 @@ pub(super) fn probe(context: &Context) -> HostSupport {
     let mut features = features::all(context);
     let mut self_test = Vec::new();
     let possible = features.iter().all(|f| !f.required || f.refusal.is_none());
-    if possible {
+    if !possible {
+        features.extend([Feature::not_tried(NO_LINK), Feature::not_tried(TRIAL)]);
+    } else {
         let symlink = refuses_symlinks(context).map(|()| "refused".to_owned());
-        features.push(Feature::required("mount-point-symlink", symlink));
+        features.push(Feature::required(NO_LINK, symlink));
         let trial = whole(context).map(|tests| {
             self_test = tests;
             format!("a whole sandbox of {COMMAND} ran")

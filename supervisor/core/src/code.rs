@@ -37,10 +37,10 @@ macro_rules! codes {
 }
 
 codes! {
-    ManifestUnreadable = "manifest.unreadable", "The manifest file cannot be read or is neither TOML nor JSON.", "check the path and the syntax; `atenea-sup manifest check FILE` shows the place";
+    ManifestUnreadable = "manifest.unreadable", "The manifest file cannot be read or is neither TOML nor JSON.", "check the path and the syntax";
     ManifestUnknownKey = "manifest.unknown_key", "The manifest has a key this version does not know.", "remove the key or correct its spelling";
     ManifestUnknownVersion = "manifest.unknown_version", "The manifest has a version this program does not know.", "write `version = 1`, or use a newer atenea-sup";
-    ManifestBadValue = "manifest.bad_value", "A value of the manifest or of an option has the wrong type or form.", "correct the value that is named";
+    ManifestBadValue = "manifest.bad_value", "A value of the manifest or of an option has the wrong type or form.", "correct the value that is named, or write the key that is missing; docs/manifest.md has them all";
     ManifestBadLimit = "manifest.bad_limit", "A limit is zero, negative or not a number with a known unit.", "give a positive number, for example memory = \"2GiB\" or duration = \"30m\"";
     ManifestAboveCeiling = "manifest.above_ceiling", "A limit is above the ceiling of the configuration.", "ask for less, or raise [limits.max] in atenea-sup.toml";
     ManifestEmptyList = "manifest.empty_list", "A list is empty where leaving it out was meant: an empty allow-list allows nothing.", "remove the key, or list what is wanted";
@@ -49,12 +49,13 @@ codes! {
     ManifestWiderThanApproved = "manifest.wider_than_approved", "An option asks for more than the manifest file grants.", "options may only narrow an approved manifest; change the manifest and have it approved";
     ManifestNoCommand = "manifest.no_command", "There is no command to run.", "put the command after `--`: atenea-sup run -- CMD";
     ManifestTooLarge = "manifest.too_large", "The manifest is larger than its bound.", "shorten it; large inputs belong into the workspace";
+    HostFeatureAbsent = "host.feature_absent", "A feature of the host that runs can do without is absent.", "nothing has to be done";
     HostNotLinux = "host.not_linux", "This host is not Linux.", "use a Linux machine";
     HostUsernsDenied = "host.userns_denied", "User namespaces cannot be created by this user.", "allow them (kernel.unprivileged_userns_clone, user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns), or run as root";
     HostNoBubblewrap = "host.no_bubblewrap", "bubblewrap is not installed at its system path.", "apt install bubblewrap";
     HostBubblewrapSetuid = "host.bubblewrap_setuid", "bubblewrap is setuid root, which this program does not accept.", "remove the bit: chmod u-s /usr/bin/bwrap";
     HostBubblewrapUnusable = "host.bubblewrap_unusable", "bubblewrap is there but a whole sandbox cannot be launched.", "run `atenea-sup doctor` for the step that failed";
-    HostNoCgroup = "host.no_cgroup", "No writable control group with cpu, memory and pids was found.", "run as root, under systemd with Delegate=yes, or have the groups delegated to this user";
+    HostNoCgroup = "host.no_cgroup", "No writable control group with cpu, memory and pids was found.", "run as root, or have control groups delegated to this user and start from within them: docs/operations.md, section \"Control groups for an ordinary user\"";
     HostNoSeccomp = "host.no_seccomp", "Seccomp filters cannot be installed.", "use a kernel with CONFIG_SECCOMP_FILTER";
     HostNoPidfd = "host.no_pidfd", "The kernel has no pidfd.", "use Linux 5.10 or newer";
     HostNoInit = "host.no_init", "The program `atenea-init` is not beside atenea-sup or has another version.", "install both from the same build (make build)";
@@ -62,7 +63,7 @@ codes! {
     HostNoGit = "host.no_git", "git is not installed but the workspace is a repository.", "apt install git";
     HostUnsupportedPlace = "host.unsupported_place", "This place (container, WSL or similar) cannot contain a run.", "use a real machine or a virtual machine";
     HostNoUidRange = "host.no_uid_range", "There is no unprivileged uid left for a run.", "enlarge [sandbox.uid_range] or wait for runs to end";
-    HostTrustedHostOff = "host.trusted_host_off", "A trusted-host run was asked for but the configuration does not allow it.", "set sandbox.allow_trusted_host = true if you accept unsandboxed runs";
+    HostTrustedHostOff = "host.trusted_host_off", "A trusted-host run was asked for but the configuration does not allow it.", "set sandbox.allow_trusted_host = true if you accept unsandboxed runs; a supervisor that runs reads it after `atenea-sup stop`";
     HostSandboxOff = "host.sandbox_off", "sandbox.mode is off: only trusted-host runs are accepted.", "set sandbox.mode = \"enforced\", or ask for profile trusted-host";
     HostConfig = "host.config", "The configuration file cannot be read or has an error.", "correct the key that is named";
     HostStateDir = "host.state_dir", "The state directory cannot be used.", "use a directory that belongs to you with mode 0700, see --state-dir";
@@ -70,7 +71,7 @@ codes! {
     ApprovalRequired = "approval.required", "The configuration requires an approval and this manifest has none.", "have it approved: atenea-sup approve FILE";
     ApprovalMismatch = "approval.mismatch", "The manifest is not the one that was approved.", "approve the new digest, or run the approved file";
     BudgetNoAccount = "budget.no_account", "A budget was asked for but there is no such account.", "make one: atenea-sup budget set NAME USD";
-    BudgetInsufficient = "budget.insufficient", "The account cannot cover the hold.", "ask for less, raise the account, or settle old holds";
+    BudgetInsufficient = "budget.insufficient", "The account cannot cover the hold.", "ask for less, wait for runs that hold some of it, or raise the account: atenea-sup budget set NAME USD";
     BudgetBelowUsed = "budget.below_used", "The new limit is below what is spent and held already.", "set at least that much; holds are released when their runs settle";
     BudgetBadAmount = "budget.bad_amount", "An amount of money has the wrong form.", "write dollars with at most nine decimals, for example 1.50";
     BudgetBadAccount = "budget.bad_account", "The name of an account has the wrong form.", "use letters, digits, . _ - / :";
@@ -83,11 +84,11 @@ codes! {
     LimitEvents = "limit.events", "The run reached the bound of its recorded events.", "discard it: atenea-sup discard RUN";
     FsNotFound = "fs.not_found", "A path that is granted or needed does not exist.", "check the path";
     FsNotYours = "fs.not_yours", "A path cannot be opened with your own rights.", "the supervisor opens nothing for you that you could not open yourself";
-    FsBadWorkspace = "fs.bad_workspace", "The workspace cannot be used.", "choose a directory of a project, not / and not one that holds the state directory";
+    FsBadWorkspace = "fs.bad_workspace", "The workspace cannot be used.", "correct what the cause names, or choose another directory with --workspace";
     FsStateInWorkspace = "fs.state_in_workspace", "The state directory lies inside the workspace.", "choose another --state-dir or another --workspace";
-    FsBadTarget = "fs.bad_target", "A mount target is not allowed.", "use an absolute, plain path outside /proc, /dev, /sys and /run";
+    FsBadTarget = "fs.bad_target", "A mount target is not allowed.", "choose another place: an absolute, plain path outside the sandbox's own directories, for example --mount SRC:/data, or `target = \"/work\"` in `[workspace]` of a manifest";
     FsHoldsSocket = "fs.holds_socket", "A granted directory holds a socket: whoever listens there could be reached from inside.", "grant a directory without sockets, or the single files that are needed";
-    FsTooLarge = "fs.too_large", "The workspace is larger than the limit for snapshots.", "leave large files out, or raise the limit";
+    FsTooLarge = "fs.too_large", "The workspace is larger than the limit for snapshots.", "leave large files out: what .gitignore lists is not copied, and --workspace may name a smaller directory";
     FsChanged = "fs.changed", "A file changed while it was read.", "try again when nothing writes to the workspace";
     FsIo = "fs.io", "Reading or writing a file failed.", "see the cause; nothing half-done was left";
     FsDiskFull = "fs.disk_full", "The disk of the state directory is full.", "free space; cancel and cleanup still work, new runs are refused";
@@ -133,8 +134,8 @@ codes! {
     JournalIo = "journal.io", "Reading or writing the journal failed.", "check the disk; the supervisor stops so that nothing is assumed";
     RecoveryAborted = "recovery.aborted", "The supervisor died before the run had a sandbox.", "start the run again";
     RecoveryLost = "recovery.lost", "The supervisor died while the agent ran; it was killed and its exit is unknown.", "see the receipt; unknown spend stays held";
-    ApiBadRequest = "api.bad_request", "The request to the control API is malformed.", "see the API document";
-    ApiUnsupported = "api.unsupported", "The control API has no such operation.", "see the API document";
+    ApiBadRequest = "api.bad_request", "The request to the control API is malformed.", "client and supervisor may be of different versions: see `atenea-sup info`";
+    ApiUnsupported = "api.unsupported", "The control API has no such operation.", "client and supervisor may be of different versions: see `atenea-sup info`";
 }
 
 impl Code {

@@ -92,7 +92,7 @@ impl Ledger {
         // B1, B2: the worst case has to fit before anything is made.
         if amount > view.available() {
             let cause = format!(
-                "account {account} has {} of {} left ({} spent, {} held), {amount} was asked",
+                "account {account} has ${} of ${} left (${} spent, ${} held), ${amount} was asked",
                 view.available(),
                 view.limit,
                 view.spent,
@@ -121,8 +121,8 @@ impl Ledger {
         let used = Nanos(spent.0.saturating_add(found.held.0));
         // B1: a limit is never set below what is spent and held.
         if limit < used {
-            let cause = format!("{spent} is spent and {} held of account {account}", found.held);
-            let help = format!("set {used} or more; holds are released when their runs settle");
+            let cause = format!("${spent} is spent and ${} held of account {account}", found.held);
+            let help = format!("set ${used} or more; holds are released when their runs settle");
             return Err(Refusal::new(Code::BudgetBelowUsed, cause).with_help(help));
         }
         Ok(opens)

@@ -543,7 +543,7 @@ fn a_limit_below_what_is_held_is_refused_and_says_what_can_be_set() {
     };
     let refusal = bench.try_tell(set(DOLLAR - 1)).unwrap_err();
     assert_eq!(refusal.code, Code::BudgetBelowUsed);
-    assert!(refusal.help.contains("set 1 or more"), "{}", refusal.help);
+    assert!(refusal.help.contains("set $1 or more"), "{}", refusal.help);
     assert_eq!(bench.tell(set(DOLLAR)), ["BudgetSet"]);
 }
 

@@ -266,7 +266,10 @@ fn feature_view(feature: &atenea_launcher::probe::Feature) -> serde_json::Value 
             // What is only nice to have needs no remedy.
             if feature.required { refusal.help.clone() } else { String::new() },
         ),
-        (found, None) => ("ok", found.clone().unwrap_or_default(), None, String::new()),
+        (Some(found), None) => ("ok", found.clone(), None, String::new()),
+        (None, None) => {
+            ("not tried", "needs what is missing above".to_owned(), None, String::new())
+        }
     };
     serde_json::json!({
         "name": feature.name, "required": feature.required, "state": state, "detail": detail,

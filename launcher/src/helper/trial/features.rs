@@ -118,11 +118,11 @@ fn user_namespaces(context: &Context) -> Result<String, Refusal> {
 fn landlock() -> Result<String, Refusal> {
     sys::process::landlock_abi()
         .map(|abi| format!("abi {abi}"))
-        .map_err(|e| Refusal::new(Code::ManifestUnsupportedFeature, format!("landlock: {e}")))
+        .map_err(|e| Refusal::new(Code::HostFeatureAbsent, format!("landlock: {e}")))
 }
 
 fn overlay() -> Result<String, Refusal> {
     rustix::mount::fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)
         .map(|_| "known to the kernel".to_owned())
-        .map_err(|e| Refusal::new(Code::ManifestUnsupportedFeature, format!("overlay: {e}")))
+        .map_err(|e| Refusal::new(Code::HostFeatureAbsent, format!("overlay: {e}")))
 }

@@ -86,8 +86,8 @@ fn alone(key: &str, target: &str) -> Result<(), Refusal> {
     let refuse = |why: String| {
         let refusal = Refusal::new(Code::FsBadTarget, format!("{key}: {}: {why}", quoted(target)));
         Err(refusal.with_help(
-            "set `target` to an absolute, plain path outside the sandbox's own directories, for \
-             example /work",
+            "choose an absolute, plain path outside the sandbox's own directories: --mount \
+             SRC:/data, or in a manifest the key `target`, for example `target = \"/work\"`",
         ))
     };
     if !is_plain_absolute(target) {
