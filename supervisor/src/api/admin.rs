@@ -105,11 +105,14 @@ pub(super) async fn info(State(app): State<App>) -> Json<Info> {
         .await;
     Json(Info {
         pid: std::process::id(),
+        helper: app.helper,
         generation,
         state_dir: app.dirs.root().display().to_string(),
         socket: app.socket.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         mode: app.mode.to_owned(),
+        config: app.config.file.as_ref().map(|file| file.display().to_string()),
+        config_changed: app.config_now().is_none_or(|now| now != *app.config),
         live_runs,
         seq,
     })

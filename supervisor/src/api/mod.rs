@@ -48,6 +48,8 @@ pub struct App {
     pub config: Arc<Config>,
     /// The journal, for verification and statistics.
     pub journal: Journal,
+    /// Process id of the launcher helper.
+    pub helper: i32,
     /// Path of the socket.
     pub socket: String,
     /// `on-demand` or `daemon`.
@@ -56,6 +58,13 @@ pub struct App {
     pub stop: watch::Sender<bool>,
     /// Connections that are open.
     pub connections: Arc<AtomicUsize>,
+}
+
+impl App {
+    /// What a supervisor that starts now would read; none when that is not good.
+    pub fn config_now(&self) -> Option<Config> {
+        crate::config::load(self.config.file.as_deref()).ok()
+    }
 }
 
 /// Who is at the other end of a connection, as the kernel says.

@@ -49,7 +49,8 @@ pub(super) async fn find(app: &App, text: &str) -> Result<Run, Refusal> {
 }
 
 pub(super) async fn status_of(app: &App, run: &Run) -> RunStatus {
-    let mut status = view::run_status(run, clock::now().boot_ms, app.host.progress(&run.id));
+    let progress = app.host.progress(&run.id);
+    let mut status = view::run_status(run, &app.dirs, clock::now().boot_ms, progress);
     if matches!(run.workspace, Workspace::Sealed | Workspace::Exported) {
         status.changes = app.host.changes(&run.id);
     }

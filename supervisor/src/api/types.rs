@@ -2,7 +2,7 @@
 //! One definition serves both sides, so they cannot drift.
 
 use atenea_core::event::{Period, Violation};
-use atenea_core::{Digest, RunId};
+use atenea_core::{Digest, Limits, RunId};
 use serde::{Deserialize, Serialize};
 
 use crate::layout::Stream;
@@ -63,12 +63,16 @@ pub struct RunStatus {
     pub enforced: bool,
     /// Base name of its program.
     pub program: String,
+    /// What it may use.
+    pub limits: Limits,
     /// How its agent ended.
     pub exit: Option<ExitStatus>,
     /// Exit status that `run` and `wait` report for it, once it has ended.
     pub client_status: Option<i32>,
     /// Code and cause behind the outcome.
     pub cause: Option<CauseView>,
+    /// Why it was cancelled, as whoever did it said.
+    pub cancel_reason: Option<String>,
     /// Money.
     pub budget: BudgetView,
     /// Why its cleanup hangs.
@@ -77,6 +81,8 @@ pub struct RunStatus {
     pub leftovers: Vec<String>,
     /// What became of its own workspace.
     pub workspace: String,
+    /// Where that lies, while it is there.
+    pub workspace_path: Option<String>,
     /// Everything that counts as its work: while it is more than nothing, the workspace is kept.
     pub changed: u64,
     /// The parts of that, once the workspace is sealed.
@@ -252,6 +258,8 @@ pub struct SetBudget {
 pub struct Info {
     /// Process id of the supervisor.
     pub pid: u32,
+    /// Process id of its launcher helper.
+    pub helper: i32,
     /// Its generation.
     pub generation: u64,
     /// Its state directory.
@@ -262,6 +270,10 @@ pub struct Info {
     pub version: String,
     /// `on-demand` or `daemon`.
     pub mode: String,
+    /// The configuration file that it has read.
+    pub config: Option<String>,
+    /// Whether what it would read now is another configuration.
+    pub config_changed: bool,
     /// Runs that are not over.
     pub live_runs: usize,
     /// Last durable event.

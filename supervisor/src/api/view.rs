@@ -2,13 +2,19 @@
 
 use atenea_core::event::Exit;
 use atenea_core::ledger::Account;
-use atenea_core::run::Run;
+use atenea_core::run::{Run, Workspace};
 use atenea_core::{AccountName, Code, Phase};
 
 use super::types::{AccountView, BudgetView, CauseView, ExitStatus, Progress, RunStatus};
+use crate::layout::StateDir;
 
 /// The status of one run. `now_boot_ms` tells how long a running one runs.
-pub fn run_status(run: &Run, now_boot_ms: u64, progress: Option<Progress>) -> RunStatus {
+pub fn run_status(
+    run: &Run,
+    dirs: &StateDir,
+    now_boot_ms: u64,
+    progress: Option<Progress>,
+) -> RunStatus {
     let ended = run.phase == Phase::Ended;
     let preparing = matches!(run.phase, Phase::Preparing);
     let until = run.ended_at.map_or(now_boot_ms, |ended| ended.boot_ms);
@@ -23,13 +29,16 @@ pub fn run_status(run: &Run, now_boot_ms: u64, progress: Option<Progress>) -> Ru
         profile: run.spec.profile.to_string(),
         enforced: run.spec.profile.is_enforced(),
         program: run.spec.program.clone(),
+        limits: run.spec.limits.clone(),
         exit: run.exit.map(|exit| exit_status(exit, run.cause.as_ref())),
         client_status: ended.then(|| run.client_status()),
         cause: run.cause.as_ref().map(cause),
+        cancel_reason: run.cancel_reason.clone(),
         budget: budget(run),
         stuck: run.stuck().map(cause),
         leftovers: run.leftovers().iter().map(|s| format!("{s:?}").to_lowercase()).collect(),
         workspace: run.workspace.as_str().to_owned(),
+        workspace_path: workspace_path(run, dirs),
         changed: run.changed,
         changes: None,
         seq: run.seq,
@@ -38,6 +47,13 @@ pub fn run_status(run: &Run, now_boot_ms: u64, progress: Option<Progress>) -> Ru
         denials: run.denials.iter().map(|(code, n)| (code.to_string(), *n)).collect(),
         progress: progress.filter(|_| preparing),
         receipt: run.receipt,
+    }
+}
+
+fn workspace_path(run: &Run, dirs: &StateDir) -> Option<String> {
+    match run.workspace {
+        Workspace::None | Workspace::Discarded => None,
+        _ => Some(dirs.workspace(&run.id).display().to_string()),
     }
 }
 

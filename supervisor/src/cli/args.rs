@@ -12,8 +12,8 @@ use crate::layout::Stream;
 #[command(name = "atenea-sup", version, about, max_term_width = 100)]
 #[command(after_help = "RUN is an id, an unambiguous prefix of one, or a name.\n\
     Exit status of `run` and `wait`: the command's own; 128+N when it died of signal N; 124 when its \
-    time ran out; 125 when it was refused or lost; 126/127 when it cannot be executed or found; 137 \
-    when a limit killed it. Other commands: 0 ok, 1 no, 2 usage, 3 not found, 4 refused, 5 busy.")]
+    time ran out; 125 when it was refused or lost; 2 wrong usage; 126/127 when it cannot be executed or found; 137 \
+    when a limit killed it. Other commands, and `wait` for a run that does not exist: 0 ok, 1 no, 2 usage, 3 not found, 4 refused, 5 busy.")]
 pub struct Cli {
     /// Options of every command.
     #[command(flatten)]
@@ -24,7 +24,7 @@ pub struct Cli {
 }
 
 /// Options of every command.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct Global {
     /// Configuration file
     #[arg(long, global = true, value_name = "FILE")]
@@ -38,10 +38,10 @@ pub struct Global {
     /// Machine output on stdout: one JSON object, or one per line
     #[arg(long, global = true)]
     pub json: bool,
-    /// Say less
+    /// Say less: no hints and no progress
     #[arg(short, long, global = true)]
     pub quiet: bool,
-    /// Say more
+    /// Say more: -v each request, -vv its details; a supervisor that is started logs more, too
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
 }
@@ -50,6 +50,8 @@ pub struct Global {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a command under supervision; starts a supervisor when none runs
+    #[command(after_help = "With --json, stdout has one object when the run was accepted and one \
+        when it has ended; what the command writes is in `atenea-sup logs RUN`.")]
     Run(Box<RunArgs>),
     /// Show runs, their state, spend and leftovers
     Status {
@@ -68,7 +70,7 @@ pub enum Command {
         #[arg(required = true, value_name = "RUN")]
         runs: Vec<String>,
         /// Time between the polite stop and the kill, for example 10s; 0s kills at once
-        #[arg(long, value_name = "DURATION")]
+        #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
         grace: Option<String>,
         /// Why, for the receipt
         #[arg(long, value_name = "TEXT")]
@@ -186,25 +188,25 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub env: Vec<String>,
     /// Amount to hold, for example 1.50
-    #[arg(long, value_name = "USD")]
+    #[arg(long, value_name = "USD", allow_hyphen_values = true)]
     pub budget: Option<String>,
     /// CPUs, for example 1.5
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub cpus: Option<String>,
     /// Memory, for example 2GiB
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub memory: Option<String>,
     /// Processes and threads
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub pids: Option<String>,
     /// Bytes in each writable place
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub disk: Option<String>,
     /// Bytes of output
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub output: Option<String>,
     /// Time, for example 30m
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub timeout: Option<String>,
     /// A name for people
     #[arg(long)]
@@ -275,6 +277,7 @@ pub enum BudgetCommand {
         /// Its name
         name: String,
         /// Its limit in dollars, for example 25 or 1.50
+        #[arg(allow_negative_numbers = true)]
         usd: String,
         /// When its spend starts anew (UTC) [default: as it is; total for a new account]
         #[arg(long, value_enum)]

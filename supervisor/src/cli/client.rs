@@ -42,10 +42,14 @@ impl Client {
     ///
     /// # Errors
     /// `journal.locked` when somebody listens and says nothing: it is stopped, or hangs.
+    /// `host.state_dir`, `fs.not_yours` when this user may not go there.
     pub async fn answers(&self) -> Result<bool, Refusal> {
         let ask = self.send(Method::GET, "/v1/health", None, None, false);
         match tokio::time::timeout(ANSWER_WAIT, ask).await {
-            Ok(asked) => Ok(asked.is_ok_and(|response| response.status().is_success())),
+            Ok(Ok(response)) => Ok(response.status().is_success()),
+            Ok(Err(refusal)) if refusal.code == Code::HostNoSupervisor => Ok(false),
+            // Somebody may be there, and this user does not get to them.
+            Ok(Err(refusal)) => Err(refusal),
             Err(_) => {
                 let cause = format!("who listens on {} does not answer", self.socket.display());
                 Err(Refusal::new(Code::JournalLocked, cause)
@@ -67,6 +71,12 @@ impl Client {
         upgrade: bool,
     ) -> Result<Response<Incoming>, Refusal> {
         let stream = self.connect().await?;
+        let shown = format!("{method} {path}");
+        tracing::trace!(
+            "{shown}: {} bytes to {}",
+            body.as_ref().map_or(0, Vec::len),
+            self.socket.display()
+        );
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake::<_, Full<Bytes>>(TokioIo::new(stream))
                 .await
@@ -85,21 +95,29 @@ impl Client {
         let request = request
             .body(Full::new(Bytes::from(body.unwrap_or_default())))
             .map_err(|e| Refusal::new(Code::ApiBadRequest, e.to_string()))?;
-        sender.send_request(request).await.map_err(|e| self.gone(&e))
+        let response = sender.send_request(request).await.map_err(|e| self.gone(&e))?;
+        tracing::debug!("{shown}: {}", response.status());
+        Ok(response)
     }
 
     /// Connects to a supervisor of this user or of root, and to nobody else: a manifest holds
     /// arguments and variables.
     async fn connect(&self) -> Result<UnixStream, Refusal> {
         crate::config::check_socket_dir(&self.socket)?;
-        let stream = UnixStream::connect(&self.socket).await.map_err(|e| self.gone(&e))?;
+        let stream = UnixStream::connect(&self.socket).await.map_err(|e| match e.kind() {
+            std::io::ErrorKind::PermissionDenied => self.not_yours(&e.to_string()),
+            _ => self.gone(&e),
+        })?;
         let peer = stream.peer_cred().map_err(|e| self.gone(&e))?.uid();
         if peer == 0 || peer == rustix::process::geteuid().as_raw() {
             return Ok(stream);
         }
-        let cause = format!("uid {peer} listens on {}", self.socket.display());
-        Err(Refusal::new(Code::HostNoSupervisor, cause)
-            .with_help("that is not your supervisor; choose another --socket or --state-dir"))
+        Err(self.not_yours(&format!("uid {peer} listens there")))
+    }
+
+    fn not_yours(&self, why: &str) -> Refusal {
+        Refusal::new(Code::FsNotYours, format!("{}: {why}", self.socket.display()))
+            .with_help("that is not your supervisor; choose another --socket or --state-dir")
     }
 
     fn gone(&self, error: &dyn std::error::Error) -> Refusal {
@@ -173,11 +191,23 @@ fn problem(status: StatusCode, bytes: &[u8]) -> Refusal {
 fn parse<T: DeserializeOwned>(bytes: Vec<u8>) -> Result<T, Refusal> {
     // 202 and 204 have no body; `()` reads from null.
     let bytes = if bytes.is_empty() { b"null".to_vec() } else { bytes };
+    tracing::trace!("{} bytes came", bytes.len());
     serde_json::from_slice(&bytes).map_err(|e| {
         let cause = format!("the supervisor's answer cannot be read: {e}");
         Refusal::new(Code::ApiBadRequest, cause)
             .with_help("client and supervisor may be of different versions; see atenea-sup info")
     })
+}
+
+/// The path of a run and what is behind it.
+///
+/// # Errors
+/// `process.no_such_run` for no name at all.
+pub fn run_path(run: &str, rest: &str) -> Result<String, Refusal> {
+    if run.is_empty() {
+        return Err(Refusal::new(Code::ProcessNoSuchRun, "the name of the run is empty"));
+    }
+    Ok(format!("/v1/runs/{}{rest}", encode(run)))
 }
 
 /// Encodes one path segment or query value.

@@ -4,8 +4,9 @@ use atenea_core::{Code, Refusal};
 use hyper::Method;
 
 use super::args::{BudgetCommand, Command, Global};
-use super::client::{Client, encode, whole};
+use super::client::{Client, encode, run_path, whole};
 use super::output::{Output, print_bytes};
+use super::run::parse_duration;
 use super::{Done, connect, text};
 use crate::api::types::{
     AccountView, CancelRequest, DiffView, ExportRequest, ExportResult, Info, RunStatus, SetBudget,
@@ -27,7 +28,6 @@ pub(super) async fn dispatch(global: &Global, output: &Output, command: Command)
         }
         Command::Discard { run } => discard(global, output, &run).await,
         Command::Budget(command) => budget(global, output, command).await,
-        Command::Doctor => doctor(global, output).await,
         Command::Violations { run, code } => violations(global, output, run, code).await,
         Command::Info => info(global, output).await,
         Command::Stop { now } => stop(global, output, now).await,
@@ -69,7 +69,7 @@ async fn status_text(
 ) -> Result<String, Refusal> {
     let line = |status: &RunStatus| serde_json::to_string(status).unwrap_or_default() + "\n";
     if let Some(run) = run {
-        let status: RunStatus = client.get(&format!("/v1/runs/{}", encode(run))).await?;
+        let status: RunStatus = client.get(&run_path(run, "")?).await?;
         return Ok(if output.json { line(&status) } else { text::run(&status) });
     }
     let mut rows: Vec<RunStatus> = client.get("/v1/runs").await?;
@@ -88,15 +88,18 @@ async fn cancel(
     grace: Option<String>,
     reason: Option<String>,
 ) -> Done {
-    let grace_ms = grace.as_deref().map(super::run::parse_duration).transpose()?;
+    let grace_ms = grace.as_deref().map(|text| parse_duration("grace", text)).transpose()?;
     let client = connect::ensured(global).await?;
     let body = CancelRequest { reason, grace_ms, kill: grace_ms == Some(0) };
     let mut worst = Ok(0);
     for run in runs {
-        let path = format!("/v1/runs/{}/cancel", encode(&run));
-        match client.give::<_, RunStatus>(Method::POST, &path, &body, None).await {
+        let answer: Result<RunStatus, Refusal> = match run_path(&run, "/cancel") {
+            Ok(path) => client.give(Method::POST, &path, &body, None).await,
+            Err(refusal) => Err(refusal),
+        };
+        match answer {
             Ok(status) if output.json => output.object(&status),
-            Ok(status) => output.say(&format!("{}: {}", status.run, status.state)),
+            Ok(status) => output.say(&text::cancelled(&status, body.kill)),
             Err(refusal) => {
                 output.refusal(&refusal);
                 worst = Ok(super::status_of(refusal.code));
@@ -108,14 +111,14 @@ async fn cancel(
 
 async fn wait(global: &Global, output: &Output, run: &str) -> Done {
     let client = connect::ensured(global).await?;
-    let status: RunStatus = client.get(&format!("/v1/runs/{}/wait", encode(run))).await?;
+    let status: RunStatus = client.get(&run_path(run, "/wait")?).await?;
     Ok(super::run::finish(output, &status, false))
 }
 
 async fn logs(global: &Global, run: &str, follow: bool, stream: crate::layout::Stream) -> Done {
     use http_body_util::BodyExt;
     let client = connect::ensured(global).await?;
-    let path = format!("/v1/runs/{}/logs?stream={}&follow={follow}", encode(run), stream.as_str());
+    let path = run_path(run, &format!("/logs?stream={}&follow={follow}", stream.as_str()))?;
     let response = client.send(Method::GET, &path, None, None, false).await?;
     if !response.status().is_success() {
         whole(response).await?;
@@ -134,7 +137,7 @@ async fn logs(global: &Global, run: &str, follow: bool, stream: crate::layout::S
 
 async fn receipt(global: &Global, run: &str) -> Done {
     let client = connect::ensured(global).await?;
-    let body = client.get_bytes(&format!("/v1/runs/{}/receipt", encode(run))).await?;
+    let body = client.get_bytes(&run_path(run, "/receipt")?).await?;
     print_bytes(&body);
     print_bytes(b"\n");
     Ok(0)
@@ -142,7 +145,7 @@ async fn receipt(global: &Global, run: &str) -> Done {
 
 async fn diff(global: &Global, output: &Output, run: &str) -> Done {
     let client = connect::ensured(global).await?;
-    let diff: DiffView = client.get(&format!("/v1/runs/{}/diff", encode(run))).await?;
+    let diff: DiffView = client.get(&run_path(run, "/diff")?).await?;
     if output.json {
         output.object(&diff);
         return Ok(0);
@@ -178,7 +181,7 @@ async fn export(
     }
     let client = connect::ensured(global).await?;
     let body = ExportRequest { reference, patch: patch.is_some() };
-    let path = format!("/v1/runs/{}/export", encode(run));
+    let path = run_path(run, "/export")?;
     let result: ExportResult = client.give(Method::POST, &path, &body, None).await?;
     if let (Some(file), Some(content)) = (&patch, &result.patch) {
         if file.as_os_str() == "-" {
@@ -200,7 +203,7 @@ async fn export(
             true => format!("git diff --binary {name}^ {name} | git apply"),
             false => format!("git merge {name}"),
         };
-        output.say(&format!("look: git show {name}   take: {take}"));
+        output.say(&format!("  look: git show {name}\n  take: {take}"));
         say_notes(output, &result);
     }
     Ok(0)
@@ -215,7 +218,7 @@ fn say_notes(output: &Output, result: &ExportResult) {
 
 async fn discard(global: &Global, output: &Output, run: &str) -> Done {
     let client = connect::ensured(global).await?;
-    let path = format!("/v1/runs/{}/discard", encode(run));
+    let path = run_path(run, "/discard")?;
     let status: RunStatus = client.give(Method::POST, &path, &(), None).await?;
     if output.json {
         output.object(&status);
@@ -244,34 +247,6 @@ async fn budget(global: &Global, output: &Output, command: BudgetCommand) -> Don
         output.data(&text::accounts(&rows));
     }
     Ok(0)
-}
-
-async fn doctor(global: &Global, output: &Output) -> Done {
-    let client = connect::ensured(global).await?;
-    let view: serde_json::Value = client.get("/v1/doctor").await?;
-    if output.json {
-        output.object(&view);
-    } else {
-        let rows = view.get("features").and_then(|f| f.as_array()).cloned().unwrap_or_default();
-        let field = |row: &serde_json::Value, key: &str| {
-            row.get(key).and_then(|v| v.as_str()).unwrap_or_default().to_owned()
-        };
-        for row in &rows {
-            let line = format!(
-                "{:<9} {:<24} {}",
-                field(row, "state"),
-                field(row, "name"),
-                field(row, "detail")
-            );
-            output.data(&format!("{}\n", line.trim_end()));
-            let help = field(row, "help");
-            if !help.is_empty() {
-                output.data(&format!("          {help}\n"));
-            }
-        }
-    }
-    let enforceable = view.get("enforceable").and_then(serde_json::Value::as_bool);
-    Ok(if enforceable == Some(true) { 0 } else { crate::exit::NO })
 }
 
 async fn violations(
@@ -304,10 +279,7 @@ async fn info(global: &Global, output: &Output) -> Done {
         output.object(&info);
         return Ok(0);
     }
-    output.data(&format!(
-        "pid         {}\nversion     {}\nmode        {}\ngeneration  {}\nstate       {}\nsocket      {}\nlive runs   {}\nlast event  {}\n",
-        info.pid, info.version, info.mode, info.generation, info.state_dir, info.socket, info.live_runs, info.seq
-    ));
+    output.data(&text::info(&info));
     Ok(0)
 }
 

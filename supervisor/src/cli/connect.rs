@@ -2,7 +2,7 @@
 
 use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -10,6 +10,8 @@ use atenea_core::{Code, Refusal};
 
 use super::args::Global;
 use super::client::Client;
+use super::output::Output;
+use crate::api::types::Info;
 use crate::config;
 use crate::layout::StateDir;
 
@@ -51,8 +53,16 @@ pub async fn existing(global: &Global) -> Result<Client, Refusal> {
         return Ok(client);
     }
     let cause = format!("no supervisor listens on {}", client.socket().display());
-    Err(Refusal::new(Code::HostNoSupervisor, cause)
-        .with_help("any command that needs one starts it, for example: atenea-sup status"))
+    Err(Refusal::new(Code::HostNoSupervisor, cause).with_help(match global.socket {
+        None => "any command that needs one starts it, for example: atenea-sup status",
+        Some(_) => "with --socket none is started: leave it out, or correct it",
+    }))
+}
+
+/// A supervisor and whether this command started it.
+pub(super) struct Found {
+    pub(super) client: Client,
+    pub(super) started: bool,
 }
 
 /// A client of a supervisor; starts one when none answers.
@@ -60,23 +70,55 @@ pub async fn existing(global: &Global) -> Result<Client, Refusal> {
 /// # Errors
 /// `host.no_supervisor`, or whatever kept the supervisor from starting.
 pub async fn ensured(global: &Global) -> Result<Client, Refusal> {
+    Ok(found(global).await?.client)
+}
+
+/// The same, for those who have to know whether it was there before.
+///
+/// # Errors
+/// As [`ensured`].
+pub(super) async fn found(global: &Global) -> Result<Found, Refusal> {
     let place = place(global)?;
     let client = Client::new(place.socket.clone());
     if client.answers().await? {
-        return Ok(client);
+        warn_of_config(global, &client).await;
+        return Ok(Found { client, started: false });
     }
     if global.socket.is_some() {
-        return existing(global).await;
+        return existing(global).await.map(|client| Found { client, started: false });
     }
     let root = config::ensure_state_dir(place.dirs.root())?;
     match start(global, &StateDir::new(root)).await {
-        Ok(()) => Ok(client),
+        Ok(()) => Ok(Found { client, started: true }),
         // Somebody else was faster, or one that is going down still holds the lock.
         Err(refusal) if refusal.code == Code::JournalLocked => {
-            winner(global, &client, refusal).await
+            let client = winner(global, &client, refusal).await?;
+            Ok(Found { client, started: false })
         }
         Err(refusal) => Err(refusal),
     }
+}
+
+/// A supervisor keeps the configuration that it was started with, also when a command names another.
+async fn warn_of_config(global: &Global, client: &Client) {
+    let Some(file) = &global.config else { return };
+    let Ok(info) = client.get::<Info>("/v1/info").await else { return };
+    let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let same = info.config.as_deref().is_some_and(|read| real(Path::new(read)) == real(file));
+    if same && !info.config_changed {
+        return;
+    }
+    let why = match &info.config {
+        _ if same => "has changed since the supervisor that runs has read it".to_owned(),
+        Some(other) => format!("is not used: the supervisor that runs has read {other}"),
+        None => "is not used: the supervisor that runs was started without one".to_owned(),
+    };
+    let output = Output::new(global);
+    output.say(&format!(
+        "warning: {} {why}; before a change: {} stop",
+        file.display(),
+        output.program
+    ));
 }
 
 /// Waits for whoever won the start. When the lock is free again without a listener, starts once
@@ -112,10 +154,14 @@ async fn start(global: &Global, dirs: &StateDir) -> Result<(), Refusal> {
     if let Some(file) = &global.config {
         command.arg("--config").arg(std::path::absolute(file).map_err(failed)?);
     }
+    if global.verbose > 0 {
+        command.arg(format!("-{}", "v".repeat(usize::from(global.verbose.min(2)))));
+    }
     let log = log_file(dirs).map_err(failed)?;
     command.arg("--ready-fd").arg("0").stdin(Stdio::from(tell)).stdout(Stdio::null()).stderr(log);
     command.current_dir("/");
     let mut child = command.spawn().map_err(failed)?;
+    tracing::debug!("started supervisor {} in {}", child.id(), dirs.root().display());
     drop(command);
     let told = read_ready(ready).await.map_err(failed)?;
     if told.trim() == "ready" {

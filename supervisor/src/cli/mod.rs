@@ -3,18 +3,23 @@
 pub mod args;
 pub mod client;
 mod commands;
+mod completions;
 pub mod connect;
+mod doctor;
+mod hint;
 mod journal;
 mod manifest;
 pub mod output;
+mod progress;
 mod run;
 pub mod terminal;
 pub mod text;
+mod usage;
 
 use std::process::ExitCode;
 
 use atenea_core::{Code, Refusal};
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 
 use args::{Cli, Command};
 use output::Output;
@@ -24,7 +29,7 @@ pub type Done = Result<u8, Refusal>;
 
 /// Parses the command line and does what it says.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| usage::polished(error).exit());
     match cli.command {
         Command::Launcher => atenea_launcher::helper::main(crate::server::LAUNCHER_FD),
         Command::Workspace => crate::driver::worker_main(),
@@ -35,9 +40,13 @@ pub fn main() -> ExitCode {
 
 fn client_main(global: &args::Global, command: Command) -> ExitCode {
     let output = Output::new(global);
-    // Read before the runtime has threads; the umask is the supervisor's business, not ours.
+    init_trace(global.verbose);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let is_run = matches!(command, Command::Run(_) | Command::Wait { .. });
+    let refused = match &command {
+        Command::Run(_) => |_| crate::exit::RUN_FAILED,
+        Command::Wait { .. } => status_of_wait,
+        _ => status_of,
+    };
     let result = match runtime {
         Ok(runtime) => {
             let result = runtime.block_on(dispatch(global, &output, command));
@@ -51,9 +60,34 @@ fn client_main(global: &args::Global, command: Command) -> ExitCode {
         Ok(status) => ExitCode::from(status),
         Err(refusal) => {
             output.refusal(&refusal);
-            let status = if is_run { crate::exit::RUN_FAILED } else { status_of(refusal.code) };
-            ExitCode::from(status)
+            ExitCode::from(refused(refusal.code))
         }
+    }
+}
+
+/// `-v` shows each request and its answer, `-vv` what belongs to them.
+fn init_trace(verbose: u8) {
+    let level = match verbose {
+        0 => return,
+        1 => "debug",
+        _ => "trace",
+    };
+    let trace = tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::new(format!("off,atenea_sup={level}")))
+        .without_time()
+        .with_target(false)
+        .with_ansi(false)
+        .with_writer(std::io::stderr);
+    // A second initialisation is impossible: this is the only one of a client.
+    drop(trace.try_init());
+}
+
+/// Exit status of a refused `wait`: 125 stands for a run whose end cannot be known, not for a wrong
+/// name.
+fn status_of_wait(code: Code) -> u8 {
+    match code {
+        Code::ProcessNoSuchRun | Code::ProcessAmbiguousRun => status_of(code),
+        _ => crate::exit::RUN_FAILED,
     }
 }
 
@@ -76,21 +110,10 @@ async fn dispatch(global: &args::Global, output: &Output, command: Command) -> D
         Command::Manifest(command) => manifest::manifest(global, output, command),
         Command::Journal(command) => journal::journal(global, output, command).await,
         Command::Completions { shell } => {
-            let mut script = Vec::new();
-            let mut command = shown(&Cli::command());
-            clap_complete::generate(shell, &mut command, "atenea-sup", &mut script);
-            output::print_bytes(&script);
+            output::print_bytes(&completions::script(shell));
             Ok(0)
         }
+        Command::Doctor => doctor::doctor(global, output).await,
         other => commands::dispatch(global, output, other).await,
     }
-}
-
-/// The commands that people are shown: completion scripts would offer the hidden ones too.
-fn shown(whole: &clap::Command) -> clap::Command {
-    let visible = whole.get_subcommands().filter(|command| !command.is_hide_set());
-    clap::Command::new("atenea-sup")
-        .version(env!("CARGO_PKG_VERSION"))
-        .args(whole.get_arguments())
-        .subcommands(visible)
 }

@@ -9,7 +9,7 @@ use super::args::Global;
 use crate::api::types::Problem;
 
 /// How to speak to whoever called.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Output {
     /// Machine output.
     pub json: bool,
@@ -17,6 +17,8 @@ pub struct Output {
     pub quiet: bool,
     /// stderr is a terminal.
     pub interactive: bool,
+    /// Begin of a command that people are told to give.
+    pub program: String,
 }
 
 impl Output {
@@ -26,6 +28,7 @@ impl Output {
             json: global.json,
             quiet: global.quiet,
             interactive: std::io::stderr().is_terminal(),
+            program: super::hint::program(global),
         }
     }
 
@@ -48,7 +51,7 @@ impl Output {
         }
     }
 
-    /// A line of progress on stderr: redrawn on a terminal, left out elsewhere unless it is new.
+    /// A line of progress on stderr: redrawn on a terminal.
     pub fn progress(&self, text: &str) {
         if self.quiet {
             return;
@@ -70,6 +73,8 @@ impl Output {
 
     /// A refusal: text on stderr; with `--json` an object on stdout as well.
     pub fn refusal(&self, refusal: &Refusal) {
+        let help = super::hint::with_program(&refusal.help, &self.program);
+        let refusal = refusal.clone().with_help(help);
         let _ = writeln!(std::io::stderr(), "{refusal}");
         if self.json {
             self.object(&Problem {

@@ -13,12 +13,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 
 use super::args::{Global, RunArgs};
-use super::client::{Client, encode, whole};
+use super::client::{Client, run_path, whole};
 use super::output::Output;
+use super::progress::ProgressLine;
 use super::terminal::{RawMode, size_of_terminal};
 use super::{Done, connect, text};
 use crate::api::types::{
-    CancelRequest, FRAME_BYTES_MAX, FrameKind, NewRun, Progress, RunAccepted, RunStatus, frame,
+    CancelRequest, FRAME_BYTES_MAX, FrameKind, NewRun, RunAccepted, RunStatus, frame,
 };
 use crate::config;
 
@@ -38,6 +39,9 @@ pub(super) async fn run(global: &Global, output: &Output, args: RunArgs) -> Done
     let client = connect::ensured(global).await?;
     let key = args.idempotency_key.as_deref();
     let accepted: RunAccepted = client.give(Method::POST, "/v1/runs", &body, key).await?;
+    if !manifest.profile().is_enforced() {
+        label(&client, output, accepted.run.as_str()).await?;
+    }
     if output.json {
         output.object(&serde_json::json!({ "event": "accepted", "run": accepted.run }));
     }
@@ -49,6 +53,15 @@ pub(super) async fn run(global: &Global, output: &Output, args: RunArgs) -> Done
     }
     let status = attached(&client, output, accepted.run.as_str(), args.tty).await?;
     Ok(finish(output, &status, true))
+}
+
+/// Says that a run is not contained; one that was refused never starts.
+async fn label(client: &Client, output: &Output, run: &str) -> Result<(), Refusal> {
+    let status: RunStatus = client.get(&run_path(run, "")?).await?;
+    if status.outcome.as_deref() != Some("refused") {
+        output.say(&format!("UNSANDBOXED: {run} can do on this host whatever you can do"));
+    }
+    Ok(())
 }
 
 /// Says how a run ended and gives the exit status.
@@ -70,7 +83,7 @@ pub(super) fn finish(output: &Output, status: &RunStatus, was_attached: bool) ->
         for (code, count) in &status.denials {
             output.say(&format!("refused: {code} x{count}"));
         }
-        if let Some(next) = text::next_steps(status) {
+        if let Some(next) = text::next_steps(status, &output.program) {
             output.say(&next);
         }
     }
@@ -79,15 +92,23 @@ pub(super) fn finish(output: &Output, status: &RunStatus, was_attached: bool) ->
 }
 
 /// Parses a duration of the command line into milliseconds; `0s` is allowed here.
-pub(super) fn parse_duration(text: &str) -> Result<u64, Refusal> {
+pub(super) fn parse_duration(option: &str, text: &str) -> Result<u64, Refusal> {
     if matches!(text, "0" | "0s") {
         return Ok(0);
     }
-    Millis::parse(text).map(Millis::ms).map_err(|e| bad_limit("duration", text, &e))
+    Millis::parse(text).map(Millis::ms).map_err(|e| bad_limit(option, text, &e))
 }
 
-fn bad_limit(what: &str, text: &str, error: &dyn std::fmt::Display) -> Refusal {
-    Refusal::new(Code::ManifestBadLimit, format!("--{what} {text:?}: {error}"))
+fn bad_limit(option: &str, text: &str, error: &dyn std::fmt::Display) -> Refusal {
+    let example = match option {
+        "cpus" => "1.5",
+        "pids" => "256",
+        "grace" => "10s",
+        "timeout" => "30m",
+        _ => "2GiB",
+    };
+    Refusal::new(Code::ManifestBadLimit, format!("--{option} {text:?}: {error}"))
+        .with_help(format!("for example: --{option} {example}"))
 }
 
 fn make_manifest(global: &Global, args: &RunArgs) -> Result<Manifest, Refusal> {
@@ -122,7 +143,17 @@ fn make_manifest(global: &Global, args: &RunArgs) -> Result<Manifest, Refusal> {
 pub(super) fn read_manifest(file: &std::path::Path) -> Result<Manifest, Refusal> {
     let bytes = std::fs::read(file)
         .map_err(|e| Refusal::new(Code::ManifestUnreadable, format!("{}: {e}", file.display())))?;
-    manifest::parse_bytes(&bytes)
+    manifest::parse_bytes(&bytes).map_err(|refusal| {
+        let Refusal { code, cause, help } = refusal;
+        // A file is no command line: what it lacks is written into it.
+        let help = match code {
+            Code::ManifestNoCommand => {
+                "write `argv = [\"PROGRAM\", \"ARGUMENT\"]` below `[command]`".to_owned()
+            }
+            _ => help,
+        };
+        Refusal { code, cause: format!("{}: {cause}", file.display()), help }
+    })
 }
 
 fn overrides(args: &RunArgs) -> Result<Overrides, Refusal> {
@@ -237,7 +268,7 @@ async fn attached(
     run: &str,
     tty: bool,
 ) -> Result<RunStatus, Refusal> {
-    let path = format!("/v1/runs/{}/attach", encode(run));
+    let path = run_path(run, "/attach")?;
     let response = client.send(Method::POST, &path, Some(Vec::new()), None, true).await?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         whole(response).await?;
@@ -249,7 +280,8 @@ async fn attached(
     let _raw = if tty { RawMode::enter()? } else { None };
     let (send, mut frames) = mpsc::channel(8);
     super::terminal::read_stdin(send.clone());
-    let signals = tokio::spawn(watch_signals(client.clone(), run.to_owned(), send, tty, *output));
+    let signals =
+        tokio::spawn(watch_signals(client.clone(), run.to_owned(), send, tty, output.clone()));
     let write = async {
         while let Some((kind, body)) = frames.recv().await {
             write_frame(&mut writer, kind, &body).await?;
@@ -304,32 +336,6 @@ async fn receive(reader: &mut ReadHalf<Io>, output: &Output) -> Result<RunStatus
     }
 }
 
-/// Progress of the workspace; the supervisor starts to report it after a second.
-#[derive(Default)]
-struct ProgressLine {
-    shown: bool,
-}
-
-impl ProgressLine {
-    fn show(&mut self, output: &Output, progress: Option<Progress>) {
-        match progress {
-            Some(Progress { files, total, bytes }) => {
-                let of = total.map_or_else(String::new, |t| format!(" of {t}"));
-                output.progress(&format!(
-                    "preparing workspace: {files}{of} files, {} MiB",
-                    bytes >> 20
-                ));
-                self.shown = true;
-            }
-            None if self.shown => {
-                output.progress_done();
-                self.shown = false;
-            }
-            None => {}
-        }
-    }
-}
-
 async fn write_frame(
     writer: &mut WriteHalf<Io>,
     kind: FrameKind,
@@ -377,13 +383,13 @@ async fn watch_signals(
         let kill = times > 1;
         output.say(if kill { "killing" } else { "cancelling; once more kills" });
         // Beside the signals: a supervisor that does not answer must not keep anybody from leaving.
-        tokio::spawn(cancel(client.clone(), run.clone(), kill, output));
+        tokio::spawn(cancel(client.clone(), run.clone(), kill, output.clone()));
     }
 }
 
 async fn cancel(client: Client, run: String, kill: bool, output: Output) {
     let body = CancelRequest { reason: Some("interrupted".to_owned()), grace_ms: None, kill };
-    let path = format!("/v1/runs/{}/cancel", encode(&run));
+    let Ok(path) = run_path(&run, "/cancel") else { return };
     let sent: Result<RunStatus, Refusal> = client.give(Method::POST, &path, &body, None).await;
     if let Err(refusal) = sent {
         output.refusal(&refusal);

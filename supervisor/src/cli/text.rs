@@ -1,6 +1,9 @@
 //! What people read: tables and sentences. Nothing here is parsed by programs.
 
-use crate::api::types::{AccountView, RunStatus, ViolationView};
+use atenea_core::Limits;
+use atenea_core::size::{Cpus, Millis, Size};
+
+use crate::api::types::{AccountView, Info, RunStatus, ViolationView};
 use crate::clock;
 
 /// Makes text safe for a terminal: control characters are escaped.
@@ -94,12 +97,15 @@ pub fn run(run: &RunStatus) -> String {
                 .as_ref()
                 .map_or_else(String::new, |c| format!("{}: {}", c.code, safe(&c.cause))),
         ),
+        ("cancelled", run.cancel_reason.as_deref().map_or_else(String::new, safe)),
         ("profile", profile(run)),
         ("program", safe(&run.program)),
+        ("limits", limits(&run.limits)),
         ("requested", clock::rfc3339(run.requested_ms)),
         ("time", run.running_ms.map_or_else(String::new, clock::human_ms)),
         ("budget", budget(run)),
         ("workspace", run.workspace.clone()),
+        ("path", run.workspace_path.as_deref().map_or_else(String::new, safe)),
         ("changed", if run.changed > 0 { changed(run) } else { String::new() }),
         (
             "stuck",
@@ -118,6 +124,55 @@ pub fn run(run: &RunStatus) -> String {
     }
     let shown = lines.iter().filter(|(_, value)| !value.is_empty());
     shown.map(|(name, value)| format!("{name:>10}  {value}\n")).collect()
+}
+
+fn limits(limits: &Limits) -> String {
+    // None of them is zero; one that were would be left out.
+    let named = [
+        ("cpus", Cpus::from_millis(limits.cpu_millis).map(|v| v.to_string())),
+        ("memory", Size::from_bytes(limits.memory_bytes).map(|v| v.to_string())),
+        ("pids", Some(limits.pids.to_string())),
+        ("disk", Size::from_bytes(limits.disk_bytes).map(|v| v.to_string())),
+        ("output", Size::from_bytes(limits.output_bytes).map(|v| v.to_string())),
+        ("duration", Millis::from_ms(limits.duration_ms).map(|v| v.to_string())),
+    ];
+    let shown = named.into_iter().filter_map(|(key, value)| Some(format!("{key} {}", value?)));
+    shown.collect::<Vec<_>>().join(", ")
+}
+
+/// What a cancel does to a run.
+pub fn cancelled(run: &RunStatus, kill: bool) -> String {
+    let id = &run.run;
+    match (run.state.as_str(), kill) {
+        ("ended", _) => format!("{id}: has ended already: {}", outcome(run)),
+        (_, true) => format!("{id}: is being killed"),
+        (_, false) => format!("{id}: is being cancelled"),
+    }
+}
+
+/// The supervisor that answers.
+pub fn info(info: &Info) -> String {
+    let config = match (&info.config, info.config_changed) {
+        (None, false) => "none".to_owned(),
+        (None, true) => "none; there is one now, which counts after `atenea-sup stop`".to_owned(),
+        (Some(file), false) => file.clone(),
+        (Some(file), true) => {
+            format!("{file}; it has changed, which counts after `atenea-sup stop`")
+        }
+    };
+    let lines = [
+        ("pid", info.pid.to_string()),
+        ("helper", info.helper.to_string()),
+        ("version", info.version.clone()),
+        ("mode", info.mode.clone()),
+        ("generation", info.generation.to_string()),
+        ("state", info.state_dir.clone()),
+        ("socket", info.socket.clone()),
+        ("config", config),
+        ("live runs", info.live_runs.to_string()),
+        ("last event", info.seq.to_string()),
+    ];
+    lines.iter().map(|(name, value)| format!("{name:<10}  {value}\n")).collect()
 }
 
 fn budget(run: &RunStatus) -> String {
@@ -172,10 +227,15 @@ pub fn violations(rows: &[ViolationView]) -> String {
     table(&head, &cells)
 }
 
-/// What to do next after a foreground run.
-pub fn next_steps(run: &RunStatus) -> Option<String> {
+/// What to do next after a foreground run; `program` begins a command.
+pub fn next_steps(run: &RunStatus, program: &str) -> Option<String> {
     (run.workspace == "sealed").then(|| {
-        format!("{}: atenea-sup diff {id} | export {id} | discard {id}", changed(run), id = run.run)
+        format!(
+            "{}\n  look: {program} diff {id}\n  take: {program} export {id}\n  \
+             drop: {program} discard {id}",
+            changed(run),
+            id = run.run
+        )
     })
 }
 

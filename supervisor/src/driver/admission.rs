@@ -107,11 +107,14 @@ fn check_workspace(app: &App, checked: &Checked) -> Result<(), Refusal> {
     let meta = std::fs::metadata(path).map_err(|e| files::io_refusal(path, &e))?;
     if !meta.is_dir() {
         let cause = format!("the workspace {shown} is no directory");
-        return Err(Refusal::new(Code::FsBadWorkspace, cause));
+        return Err(
+            Refusal::new(Code::FsBadWorkspace, cause).with_help("name the directory of a project")
+        );
     }
     let real = std::fs::canonicalize(path).map_err(|e| files::io_refusal(path, &e))?;
     if real == Path::new("/") {
-        return Err(Refusal::new(Code::FsBadWorkspace, "the workspace is /"));
+        return Err(Refusal::new(Code::FsBadWorkspace, "the workspace is /")
+            .with_help("choose the directory of a project: go there, or use --workspace"));
     }
     let state = std::fs::canonicalize(app.dirs.root()).unwrap_or_else(|_| app.dirs.root().into());
     let contains = |outer: &Path, inner: &Path| match (outer.to_str(), inner.to_str()) {
@@ -175,9 +178,18 @@ fn check_sockets(path: &Path) -> Result<(), Refusal> {
 fn host_refusal(app: &App, checked: &Checked) -> Option<Refusal> {
     let sandbox = &app.config.sandbox;
     if checked.profile() == Profile::TrustedHost {
-        let cause = "profile trusted-host was asked for";
-        let off = !sandbox.allow_trusted_host;
-        return off.then(|| Refusal::new(Code::HostTrustedHostOff, cause));
+        if sandbox.allow_trusted_host {
+            return None;
+        }
+        // Said in the cause: the receipt keeps that one.
+        let cause = match app.config_now() {
+            Some(now) if now.sandbox.allow_trusted_host => {
+                "the configuration allows trusted-host, but the supervisor that runs has read an \
+                 older one"
+            }
+            _ => "profile trusted-host was asked for",
+        };
+        return Some(Refusal::new(Code::HostTrustedHostOff, cause));
     }
     if sandbox.mode == crate::config::Mode::Off {
         let cause = format!("profile {} needs the sandbox", checked.profile());

@@ -60,6 +60,7 @@ struct Running {
 
 async fn start(opened: Opened) -> Result<Running, Refusal> {
     let Opened { config, dirs, socket, helper, journal, state, instance } = opened;
+    let helper_pid = helper.pid();
     let (sender, receiver, _pidfd) = helper.into_parts();
     let (helper, events) = HelperClient::start(sender, receiver)
         .map_err(|e| Refusal::new(Code::ProcessHelperDied, e.to_string()))?;
@@ -97,6 +98,7 @@ async fn start(opened: Opened) -> Result<Running, Refusal> {
         dirs,
         config,
         journal,
+        helper: helper_pid,
         socket: socket.display().to_string(),
         mode: "on-demand",
         stop,

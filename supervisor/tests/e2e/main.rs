@@ -6,6 +6,7 @@
 
 mod bad_input;
 mod boundary;
+mod command_line;
 mod control;
 mod docs;
 mod ends;

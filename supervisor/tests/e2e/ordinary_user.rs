@@ -46,6 +46,14 @@ fn a_host_that_cannot_contain_a_run_refuses_it_and_never_runs_it_bare() {
     let sup = |args: &[&str]| as_user(&home, &program, args);
     let doctor = sup(&["--json", "doctor"]).ends(1).object();
     assert_eq!(doctor["enforceable"], false);
+    let text = sup(&["doctor"]).ends(1).out;
+    for line in ["not tried mount-point-symlink ", "not tried sandbox ", "\n          host.no_"] {
+        assert!(text.contains(line), "no {line:?} in {text}");
+    }
+    for row in doctor["features"].as_array().unwrap() {
+        let code = row["code"].as_str();
+        assert!(code.is_none_or(|code| code.starts_with("host.")), "{row}");
+    }
     // S2: refused with what is missing; nothing was executed.
     let out = sup(&["run", "--", "touch", "ran"]).ends(125);
     assert!(out.err.contains("error[host."), "{out:?}");

@@ -17,7 +17,7 @@ fn a_run_without_a_place_waits_for_one_and_can_be_cancelled_meanwhile() {
     assert!(world.status(&second)["running_ms"].is_null(), "it ran");
     // Nothing was made for it, so nothing of it is left or stuck.
     assert!(world.status(&second)["stuck"].is_null(), "{}", world.status(&second));
-    assert_eq!(world.receipt(&second)["cleanup"]["leftovers"], serde_json::json!([]));
+    assert_eq!(world.receipt(&second)["leftovers"], serde_json::json!([]));
     assert_eq!(world.status(&third)["state"], "queued");
     world.sup(&["cancel", &first, "--grace", "0s"]).ends(0);
     world.sup(&["wait", &third]).ends(3);
