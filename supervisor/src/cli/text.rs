@@ -106,7 +106,10 @@ pub fn run(run: &RunStatus) -> String {
         ("budget", budget(run)),
         ("workspace", run.workspace.clone()),
         ("path", run.workspace_path.as_deref().map_or_else(String::new, safe)),
-        ("changed", if run.changed > 0 { changed(run) } else { String::new() }),
+        (
+            "changed",
+            if run.changed > 0 { changed(run).replace(" changed", "") } else { String::new() },
+        ),
         (
             "stuck",
             run.stuck
