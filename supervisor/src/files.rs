@@ -1,7 +1,7 @@
 //! Small files written whole: never half, never through a link.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -56,6 +56,22 @@ pub fn write_new(path: &Path, content: &[u8]) -> Result<(), Refusal> {
         file.sync_all()
     };
     write().map_err(|e| io_refusal(path, &e))
+}
+
+/// The first `most` bytes of a regular file that somebody names: one that has no end, or whose
+/// other end waits, keeps nobody.
+///
+/// # Errors
+/// Those of opening and reading, and what is no regular file.
+pub fn read_regular(path: &Path, most: usize) -> io::Result<Vec<u8>> {
+    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(u64::try_from(most).unwrap_or(u64::MAX)).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// An IO error of a path as a refusal.

@@ -7,6 +7,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use atenea_core::{Code, Refusal};
 use atenea_workspace::Progress;
@@ -26,6 +27,10 @@ pub(super) struct As {
 /// The longest line a worker sends, bytes: a diff is bounded well below it.
 const LINE_BYTES_MAX: usize = 64 << 20;
 
+/// How long a worker may take to say that it is there. One that was just started has to be loaded
+/// first, on a machine that may be busy with other runs.
+const HELLO_WAIT: Duration = Duration::from_secs(2);
+
 /// Workers: those that are asked, and one that waits to be.
 #[derive(Default)]
 pub(super) struct Workers {
@@ -43,21 +48,25 @@ impl Workers {
         request: &Request,
         progress: impl FnMut(Progress),
     ) -> Result<Answer, Refusal> {
-        self.session(who)?.ask(request, progress).await
+        self.session(who).await?.ask(request, progress).await
     }
 
-    /// A worker that nobody has asked anything.
+    /// A worker that answers and was asked for no run yet. One that says nothing, because somebody
+    /// stopped it, is killed, and another one takes its place.
     ///
     /// # Errors
     /// `fs.io`.
-    pub(super) fn session(&self, who: Option<As>) -> Result<Session, Refusal> {
+    pub(super) async fn session(&self, who: Option<As>) -> Result<Session, Refusal> {
         let ready = self.spare().take_if(|(has, _)| *has == who);
-        if let Some((_, mut session)) = ready
-            && session.lives()
-        {
-            return Ok(session);
+        if let Some((_, mut session)) = ready {
+            match session.hello().await {
+                Ok(()) => return Ok(session),
+                Err(refusal) => tracing::warn!("the worker that was ready: {}", refusal.cause),
+            }
         }
-        Session::start(who)
+        let mut session = Session::start(who)?;
+        session.hello().await?;
+        Ok(session)
     }
 
     /// Starts the worker that the next run of this user will ask. Must be called on a thread of the
@@ -81,7 +90,8 @@ pub(super) struct Session {
     _group: Group,
     stdin: ChildStdin,
     answers: BufReader<ChildStdout>,
-    child: Child,
+    // Killed when it is dropped.
+    _child: Child,
 }
 
 fn broke(why: &str) -> Refusal {
@@ -113,11 +123,17 @@ impl Session {
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(broke("has no pipes"));
         };
-        Ok(Session { _group: group, stdin, answers: BufReader::new(stdout), child })
+        Ok(Session { _group: group, stdin, answers: BufReader::new(stdout), _child: child })
     }
 
-    fn lives(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
+    /// Asks for a sign of life, in bounded time.
+    async fn hello(&mut self) -> Result<(), Refusal> {
+        match tokio::time::timeout(HELLO_WAIT, self.ask(&Request::Hello, |_| {})).await {
+            Ok(Ok(Answer::Hello)) => Ok(()),
+            Ok(Ok(_)) => Err(broke("answered something else")),
+            Ok(Err(refusal)) => Err(refusal),
+            Err(_) => Err(broke("does not answer")),
+        }
     }
 
     /// Asks one thing and waits for the answer.

@@ -100,7 +100,7 @@ async fn prepare_all(inner: &Inner, run: &Run, live: &Live) -> Result<Observatio
     let start = RawPath(manifest.workspace.path.clone().into_bytes());
     let state_dir = Some(inner.dirs.root().into());
     let inspect = Request::Inspect { path: start, state_dir };
-    let mut worker = inner.workers.session(who)?;
+    let mut worker = inner.workers.session(who).await?;
     let source = match worker.ask(&inspect, |_| {}).await? {
         Answer::Source(source) => source,
         other => return Err(unexpected(&other)),
@@ -212,7 +212,10 @@ async fn clone(
         cache: inner.dirs.cache().as_path().into(),
         options,
     };
-    let mut worker = asked.map_or_else(|| inner.workers.session(None), Ok)?;
+    let mut worker = match asked {
+        Some(worker) => worker,
+        None => inner.workers.session(None).await?,
+    };
     match worker.ask(&request, shown(live)).await? {
         Answer::Clone(made) => Ok(Made {
             path: dest.as_path().into(),

@@ -10,6 +10,7 @@ mod command_line;
 mod control;
 mod docs;
 mod ends;
+mod full_disk;
 mod hostile;
 mod inside;
 mod manifests;

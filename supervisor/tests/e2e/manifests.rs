@@ -56,3 +56,27 @@ fn options_narrow_a_manifest_and_never_widen_it() {
     let receipt = world.receipt(world.last()["run"].as_str().unwrap());
     assert_eq!(receipt["limits"]["pids"], 20);
 }
+
+#[test]
+fn a_manifest_that_has_no_end_blocks_or_is_huge_is_refused_at_once() {
+    let world = World::new();
+    let named = |name: &str| world.work().join(name).to_str().unwrap().to_owned();
+    let fifo = named("fifo");
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
+    assert!(made.success());
+    // Sparse: to read it whole would take longer than the test waits, and more memory than there is.
+    let huge = named("huge.toml");
+    std::fs::File::create(&huge).unwrap().set_len(1 << 40).unwrap();
+    let places = [
+        ("/dev/zero", "manifest.unreadable"),
+        (fifo.as_str(), "manifest.unreadable"),
+        ("/proc/self", "manifest.unreadable"),
+        (huge.as_str(), "manifest.too_large"),
+    ];
+    for (file, code) in places {
+        for command in ["check", "digest", "explain"] {
+            world.sup(&["manifest", command, file]).ends(4).says(code);
+        }
+        world.sup(&["run", "--manifest", file]).ends(125).says(code);
+    }
+}

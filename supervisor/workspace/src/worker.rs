@@ -26,6 +26,8 @@ const LINE_MAX: u64 = 4 << 20;
 #[serde(tag = "op", rename_all = "kebab-case")]
 #[allow(clippy::large_enum_variant, reason = "a handful of requests per process")]
 pub enum Request {
+    /// Says that it is there.
+    Hello,
     /// See [`crate::inspect()`].
     Inspect {
         /// Where to start.
@@ -152,6 +154,8 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
+    /// To `hello`.
+    Hello,
     /// To `inspect`.
     Source(Source),
     /// To `identity`.
@@ -237,6 +241,7 @@ fn send(writer: &mut impl Write, response: &Response) -> std::io::Result<()> {
 fn answer(request: Request, tell: &mut dyn FnMut(Progress)) -> Result<Answer, Refusal> {
     let mut tell = |progress| tell(progress);
     Ok(match request {
+        Request::Hello => Answer::Hello,
         Request::Inspect { path, state_dir } => {
             let state = state_dir.as_ref().map(RawPath::as_path);
             Answer::Source(crate::inspect(path.as_path(), state)?)
