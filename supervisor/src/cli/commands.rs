@@ -5,7 +5,7 @@ use hyper::Method;
 
 use super::args::{BudgetCommand, Command, Global};
 use super::client::{Client, encode, run_path, whole};
-use super::output::{Output, print_bytes};
+use super::output::{Output, print_all, print_bytes};
 use super::run::parse_duration;
 use super::{Done, connect, text};
 use crate::api::types::{
@@ -44,14 +44,22 @@ async fn status(
     watch: bool,
 ) -> Done {
     let client = connect::ensured(global).await?;
+    if watch {
+        super::output::end_with_reader();
+    }
     let mut shown = String::new();
     loop {
         let now = status_text(&client, output, run.as_deref(), all).await?;
         if now != shown {
             if watch && output.interactive && !output.json {
-                output.data("\x1b[H\x1b[2J");
+                print_all("\x1b[H\x1b[2J");
             }
-            output.data(&now);
+            // JSON escapes for itself.
+            if output.json {
+                print_all(&now)
+            } else {
+                output.data(&now)
+            }
             shown = now;
         }
         if !watch {
@@ -124,6 +132,9 @@ async fn logs(global: &Global, run: &str, follow: bool, stream: crate::layout::S
         whole(response).await?;
         return Ok(crate::exit::REFUSED);
     }
+    if follow {
+        super::output::end_with_reader();
+    }
     let mut body = response.into_body();
     while let Some(frame) = body.frame().await {
         let frame = frame
@@ -158,8 +169,8 @@ async fn diff(global: &Global, output: &Output, run: &str) -> Done {
         let flags = file.get("flags").and_then(|f| f.as_array()).cloned().unwrap_or_default();
         if !flags.is_empty() {
             let names: Vec<&str> = flags.iter().filter_map(|f| f.as_str()).collect();
-            let path = file.get("path").and_then(|p| p.as_str()).unwrap_or("?");
-            output.say(&format!("review: {} ({})", text::safe(path), names.join(", ")));
+            let name = text::name(file.get("path"));
+            output.say(&format!("review: {name} ({})", names.join(", ")));
         }
     }
     Ok(0)

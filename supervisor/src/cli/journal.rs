@@ -5,7 +5,7 @@ use atenea_journal::{Holder, Journal, Options};
 use hyper::Method;
 
 use super::args::{Global, JournalCommand};
-use super::output::{Output, print_bytes};
+use super::output::{Output, print_all, print_bytes};
 use super::{Done, connect};
 use crate::driver::record::refusal;
 use crate::{clock, journal_view};
@@ -40,7 +40,7 @@ pub(super) async fn journal(global: &Global, output: &Output, command: JournalCo
         (JournalCommand::Dump, None) => {
             let opened =
                 Journal::open(&dir(global)?, options(), holder()).map_err(|e| refusal(&e))?;
-            output.data(&journal_view::dump(&opened.journal)?);
+            print_all(&journal_view::dump(&opened.journal)?);
             Ok(0)
         }
         (JournalCommand::Recover { .. }, Some(_)) => {

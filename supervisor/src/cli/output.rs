@@ -6,6 +6,7 @@ use atenea_core::Refusal;
 use serde::Serialize;
 
 use super::args::Global;
+use super::text::safe_lines;
 use crate::api::types::Problem;
 
 /// How to speak to whoever called.
@@ -39,15 +40,15 @@ impl Output {
         }
     }
 
-    /// Data for people on stdout.
+    /// Data for people on stdout. What deceives a reader is escaped, whatever is in it.
     pub fn data(&self, text: &str) {
-        print_all(text);
+        print_all(&safe_lines(text));
     }
 
     /// Talk on stderr.
     pub fn say(&self, text: &str) {
         if !self.quiet {
-            let _ = writeln!(std::io::stderr(), "{text}");
+            let _ = writeln!(std::io::stderr(), "{}", safe_lines(text));
         }
     }
 
@@ -75,7 +76,7 @@ impl Output {
     pub fn refusal(&self, refusal: &Refusal) {
         let help = super::hint::with_program(&refusal.help, &self.program);
         let refusal = refusal.clone().with_help(help);
-        let _ = writeln!(std::io::stderr(), "{refusal}");
+        let _ = writeln!(std::io::stderr(), "{}", safe_lines(&refusal.to_string()));
         if self.json {
             self.object(&Problem {
                 code: refusal.code.to_string(),
@@ -98,4 +99,19 @@ pub fn print_bytes(bytes: &[u8]) {
     if out.write_all(bytes).and_then(|()| out.flush()).is_err() {
         std::process::exit(141);
     }
+}
+
+/// Ends the program when nobody reads stdout any more, also while it has nothing to write: a reader
+/// that took its line, as `head -1` does, must not wait for the next one.
+pub(super) fn end_with_reader() {
+    use rustix::event::{PollFd, PollFlags, poll};
+    std::thread::spawn(|| {
+        let stdout = std::io::stdout();
+        // Nothing is asked for: only errors and hang-ups wake, which a file never has.
+        let mut ends = [PollFd::new(&stdout, PollFlags::empty())];
+        while poll(&mut ends, None).is_err_and(|error| error == rustix::io::Errno::INTR) {}
+        if ends.iter().any(|end| end.revents().intersects(PollFlags::ERR | PollFlags::HUP)) {
+            std::process::exit(141);
+        }
+    });
 }

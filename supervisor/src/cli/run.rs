@@ -145,7 +145,17 @@ pub(super) fn read_manifest(file: &std::path::Path) -> Result<Manifest, Refusal>
     let most = manifest::tree::DOCUMENT_BYTES_MAX.saturating_add(1);
     let bytes = crate::files::read_regular(file, most)
         .map_err(|e| Refusal::new(Code::ManifestUnreadable, format!("{}: {e}", file.display())))?;
-    manifest::parse_bytes(&bytes)
+    manifest::parse_bytes(&bytes).map_err(|refusal| {
+        let Refusal { code, cause, help } = refusal;
+        // A file is no command line: what it lacks is written into it.
+        let help = match code {
+            Code::ManifestNoCommand => {
+                "write `argv = [\"PROGRAM\", \"ARGUMENT\"]` below `[command]`".to_owned()
+            }
+            _ => help,
+        };
+        Refusal { code, cause: format!("{}: {cause}", file.display()), help }
+    })
 }
 
 fn overrides(args: &RunArgs) -> Result<Overrides, Refusal> {

@@ -2,23 +2,27 @@
 
 use atenea_core::Limits;
 use atenea_core::size::{Cpus, Millis, Size};
+use atenea_workspace::{RawPath, path};
 
 use crate::api::types::{AccountView, Info, RunStatus, ViolationView};
 use crate::clock;
 
-/// Makes text safe for a terminal: control characters are escaped.
+/// Makes a value safe for a line of a terminal: what reorders, hides or obeys is escaped, and a line
+/// that breaks becomes a blank.
 pub fn safe(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c == '\n' {
-            out.push(' ');
-        } else if c.is_control() {
-            out.extend(c.escape_default());
-        } else {
-            out.push(c);
-        }
-    }
-    out
+    path::shown(text.replace('\n', " ").as_bytes())
+}
+
+/// The same for whole lines: whatever goes to a terminal and is not somebody's own bytes.
+pub(super) fn safe_lines(text: &str) -> String {
+    path::shown_text(text.as_bytes())
+}
+
+/// A file's name as the API gives it: text, or a list of bytes when it is none. Everything in it
+/// that cannot be seen is escaped, so that the file can be told.
+pub(super) fn name(value: Option<&serde_json::Value>) -> String {
+    let read = |value: &serde_json::Value| serde_json::from_value::<RawPath>(value.clone()).ok();
+    value.and_then(read).map_or_else(|| "?".to_owned(), |name| name.shown())
 }
 
 /// Lays rows out in columns.
@@ -279,5 +283,15 @@ mod tests {
     #[test]
     fn what_a_terminal_would_obey_is_escaped() {
         assert_eq!(safe("a b\x1b]0;evil\x07\n"), "a b\\u{1b}]0;evil\\u{7} ");
+    }
+
+    #[test]
+    fn a_name_that_deceives_or_is_no_text_is_shown_so_that_the_file_can_be_told() {
+        let shown = |json: &str| name(Some(&serde_json::from_str(json).unwrap()));
+        assert_eq!(shown("\"rtl\u{202e}gpj.exe\""), "rtl\\u{202e}gpj.exe");
+        assert_eq!(shown("\"two\\nlines\""), "two\\nlines");
+        assert_eq!(shown("[99,97,102,233]"), "caf\\xe9");
+        assert_eq!(safe("x\u{200b}y\u{202e}"), "x\\u{200b}y\\u{202e}");
+        assert_eq!(safe_lines("a\u{202e}\n\tb\x1b"), "a\\u{202e}\n\tb\\u{1b}");
     }
 }

@@ -90,7 +90,16 @@ pub fn put_snapshot(journal: &Journal, state: &State) -> Result<(), String> {
 /// # Errors
 /// `fs.disk_full`, or `journal.io` when the disk cannot be asked.
 pub fn space_refusal(asked: Result<(), JournalError>) -> Result<(), Refusal> {
-    asked.map_err(|error| refusal(&error))
+    asked.map_err(|error| {
+        let refusal = refusal(&error);
+        // Nothing was lost: it is an append that fails, not a look, that ends the supervisor (J5).
+        if refusal.code == Code::JournalIo {
+            let help = "see that the journal is in its place; runs that live go on, new ones are \
+                        refused until it is";
+            return refusal.with_help(help);
+        }
+        refusal
+    })
 }
 
 /// A journal error as people see it.

@@ -27,9 +27,11 @@ pub(super) struct As {
 /// The longest line a worker sends, bytes: a diff is bounded well below it.
 const LINE_BYTES_MAX: usize = 64 << 20;
 
-/// How long a worker may take to say that it is there. One that was just started has to be loaded
-/// first, on a machine that may be busy with other runs.
+/// How long a worker that was ready may take to say that it is there.
 const HELLO_WAIT: Duration = Duration::from_secs(2);
+/// The same for one that was just started: it has to be loaded first, on a machine that may be busy,
+/// and there is no other one to take instead.
+const FIRST_HELLO_WAIT: Duration = Duration::from_secs(10);
 
 /// Workers: those that are asked, and one that waits to be.
 #[derive(Default)]
@@ -59,13 +61,13 @@ impl Workers {
     pub(super) async fn session(&self, who: Option<As>) -> Result<Session, Refusal> {
         let ready = self.spare().take_if(|(has, _)| *has == who);
         if let Some((_, mut session)) = ready {
-            match session.hello().await {
+            match session.hello(HELLO_WAIT).await {
                 Ok(()) => return Ok(session),
                 Err(refusal) => tracing::warn!("the worker that was ready: {}", refusal.cause),
             }
         }
         let mut session = Session::start(who)?;
-        session.hello().await?;
+        session.hello(FIRST_HELLO_WAIT).await?;
         Ok(session)
     }
 
@@ -127,8 +129,8 @@ impl Session {
     }
 
     /// Asks for a sign of life, in bounded time.
-    async fn hello(&mut self) -> Result<(), Refusal> {
-        match tokio::time::timeout(HELLO_WAIT, self.ask(&Request::Hello, |_| {})).await {
+    async fn hello(&mut self, wait: Duration) -> Result<(), Refusal> {
+        match tokio::time::timeout(wait, self.ask(&Request::Hello, |_| {})).await {
             Ok(Ok(Answer::Hello)) => Ok(()),
             Ok(Ok(_)) => Err(broke("answered something else")),
             Ok(Err(refusal)) => Err(refusal),

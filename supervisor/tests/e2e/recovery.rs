@@ -175,3 +175,18 @@ fn an_export_that_was_done_stays_done_when_all_is_killed_after_it() {
     let commit = crate::support::git(&world.work(), &["rev-parse", name]);
     assert_eq!(commit.trim(), before["commit"].as_str().unwrap());
 }
+
+#[test]
+fn a_journal_that_is_moved_away_lets_nothing_new_in_and_the_refusal_says_what_goes_on() {
+    let world = World::new();
+    let run = world.ready(&[], "echo ready; exec sleep 1000");
+    let (journal, away) = (world.state().join("journal"), world.state().join("away"));
+    std::fs::rename(&journal, &away).unwrap();
+    let refused = world.sup(&["run", "--", "true"]).ends(125).says("journal.io");
+    assert!(refused.err.contains("runs that live go on"), "{refused:?}");
+    assert_eq!(world.status(&run)["state"], "running");
+    std::fs::rename(&away, &journal).unwrap();
+    world.sup(&["run", "--", "true"]).ends(0);
+    world.sup(&["cancel", &run, "--grace", "0s"]).ends(0);
+    world.sup(&["wait", &run]).ends(137);
+}

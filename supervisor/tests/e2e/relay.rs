@@ -170,3 +170,22 @@ fn the_third_interrupt_leaves_and_the_run_is_ended_all_the_same() {
     world.sup(&["wait", "left"]).ends(137);
     assert_eq!(world.status("left")["outcome"], "cancelled");
 }
+
+#[test]
+fn a_follower_whose_reader_took_its_line_and_left_ends_without_another_line() {
+    let world = World::new();
+    let run = world.ready(&[], "echo ready; exec sleep 1000");
+    for command in [&["logs", "--follow", &run][..], &["status", "--watch"]] {
+        // `head` reads what fills its buffer at once and leaves; the run writes nothing more.
+        let script = "\"$@\" | head -n 1";
+        let mut shell = std::process::Command::new("timeout");
+        shell
+            .args(["--kill-after=5", "30", "sh", "-c", script, "sh"])
+            .arg(crate::support::program());
+        world.with_options(&mut shell);
+        let out = host(shell.args(command));
+        assert_eq!(out.out.lines().count(), 1, "{out:?}");
+        assert_eq!(out.status, 0, "it waits for more: {out:?}");
+    }
+    world.sup(&["cancel", &run, "--grace", "0s"]).ends(0);
+}

@@ -244,3 +244,42 @@ fn ignored_files_and_changes_below_git_are_told_apart_from_what_is_exported() {
     let out = world.shell(WRITE, "echo x > a.o; echo two >> file").ends(0);
     assert!(out.err.contains("1 file changed, 1 ignored file changed\n"), "{out:?}");
 }
+
+#[test]
+fn a_repository_inside_and_a_name_that_deceives_are_named_for_review() {
+    let world = World::new();
+    repository(&world.work());
+    let run = changed(
+        &world,
+        r#"mkdir -p deep/x/objects deep/x/refs; : > deep/x/objects/k; : > deep/x/refs/k
+           echo 'ref: refs/heads/m' > deep/x/HEAD
+           printf '[core]\n\tfsmonitor = "false"\n' > deep/x/config
+           : > "$(printf 'rtl\342\200\256gpj.exe')"; : > "$(printf 'caf\351')"
+           : > "$(printf 'two\nlines')""#,
+    );
+    let diff = world.sup(&["diff", &run]).ends(0);
+    for line in [
+        "review: deep/x/HEAD (embedded-repository)",
+        "review: deep/x/config (embedded-repository)",
+        "review: rtl\\u{202e}gpj.exe (deceptive-name)",
+        "review: caf\\xe9 (deceptive-name)",
+        "review: two\\nlines (deceptive-name)",
+    ] {
+        assert!(diff.err.lines().any(|said| said == line), "{line}: {diff:?}");
+    }
+    assert!(!format!("{}{}", diff.out, diff.err).contains('\u{202e}'), "{diff:?}");
+}
+
+#[test]
+fn an_export_to_a_directory_that_is_gone_says_so() {
+    let world = World::new();
+    let project = world.work().join("project");
+    repository(&project);
+    let out =
+        world.sup_in(&project, &["run", "--profile", "workspace-write", "--", "touch", "new"]);
+    out.ends(0);
+    let run = world.last()["run"].as_str().unwrap().to_owned();
+    std::fs::remove_dir_all(&project).unwrap();
+    let out = world.sup(&["export", &run]).ends(3).says("fs.not_found");
+    assert!(out.err.contains(project.to_str().unwrap()), "{out:?}");
+}

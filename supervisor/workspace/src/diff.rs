@@ -10,7 +10,7 @@ use atenea_core::Refusal;
 use serde::{Deserialize, Serialize};
 
 use crate::fail::io;
-use crate::flags::{Flag, flags_of_path};
+use crate::flags::{Embedded, Flag, flags_of_path};
 use crate::git::Git;
 use crate::path::{RawPath, shown_text};
 use crate::seal::Sealed;
@@ -120,6 +120,13 @@ pub fn diff_json(store: &Path, sealed: &Sealed) -> Result<Vec<DiffFile>, Refusal
         add_flags(&mut file);
         files.push(file);
         ids.push(new_id.to_owned());
+    }
+    let all = store.files_of(&sealed.raw_tree)?;
+    let embedded = Embedded::among(all.keys().map(Vec::as_slice));
+    for at in embedded.to_name(files.iter().map(|file| file.path.0.as_slice())) {
+        if let Some(file) = files.get_mut(at) {
+            file.flags.push(Flag::EmbeddedRepository);
+        }
     }
     for (file, size) in files.iter_mut().zip(sizes(&store, &ids)?) {
         file.size = size;

@@ -1,5 +1,7 @@
 //! What a reviewer should look at first: files that some tool on the host would execute or obey.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::{Deserialize, Serialize};
 
 use crate::path::{is_deceptive, split};
@@ -36,6 +38,9 @@ pub enum Flag {
     Binary,
     /// The name holds characters that deceive a reader.
     DeceptiveName,
+    /// Part of a directory that git takes for a repository without being told: its configuration
+    /// names programs that any git command inside runs.
+    EmbeddedRepository,
 }
 
 const HOOK_DIRS: &[&str] = &["hooks", ".husky", ".githooks", ".git-hooks", ".lefthook"];
@@ -143,6 +148,87 @@ pub fn flags_of_path(path: &[u8]) -> Vec<Flag> {
     flags
 }
 
+/// Directories of a list of files that git, or git on another filesystem, takes for a repository:
+/// they hold `HEAD` beside `objects` and `refs`, or beside `commondir`, which says where those are.
+pub(crate) struct Embedded {
+    dirs: BTreeSet<String>,
+}
+
+const HEAD: u8 = 1;
+const OBJECTS: u8 = 2;
+const REFS: u8 = 4;
+const COMMON_DIR: u8 = 8;
+
+impl Embedded {
+    /// Looks at all files of a tree.
+    pub(crate) fn among<'a>(paths: impl Iterator<Item = &'a [u8]>) -> Self {
+        let mut found: BTreeMap<String, u8> = BTreeMap::new();
+        for path in paths {
+            let plain = plain_path(path);
+            let mut start = 0;
+            for part in plain.split('/') {
+                let bit = match part {
+                    "head" => HEAD,
+                    "objects" => OBJECTS,
+                    "refs" => REFS,
+                    "commondir" => COMMON_DIR,
+                    _ => 0,
+                };
+                if bit != 0 {
+                    let dir = plain.get(..start).unwrap_or_default();
+                    *found.entry(dir.to_owned()).or_default() |= bit;
+                }
+                start += part.len() + 1;
+            }
+        }
+        let is_repository = |bits: u8| {
+            bits & HEAD != 0
+                && (bits & COMMON_DIR != 0 || bits & (OBJECTS | REFS) == OBJECTS | REFS)
+        };
+        let dirs = found.into_iter().filter(|(_, bits)| is_repository(*bits));
+        Embedded { dirs: dirs.map(|(dir, _)| dir).collect() }
+    }
+
+    /// Which of these files to name: those directly in such a directory, and for one without any the
+    /// first that lies below it. Gives their places in the list.
+    pub(crate) fn to_name<'a>(&self, paths: impl Iterator<Item = &'a [u8]> + Clone) -> Vec<usize> {
+        let mut named = BTreeSet::new();
+        let mut open = self.dirs.clone();
+        if open.is_empty() {
+            return Vec::new();
+        }
+        for (at, path) in paths.clone().enumerate() {
+            let plain = plain_path(path);
+            let dir =
+                plain.get(..plain.rfind('/').map_or(0, |slash| slash + 1)).unwrap_or_default();
+            if self.dirs.contains(dir) {
+                named.insert(at);
+                open.remove(dir);
+            }
+        }
+        for (at, path) in paths.enumerate() {
+            if open.is_empty() {
+                break;
+            }
+            let plain = plain_path(path);
+            let ends = plain.match_indices('/').map(|(slash, _)| slash + 1);
+            for end in std::iter::once(0).chain(ends) {
+                if open.remove(plain.get(..end).unwrap_or_default()) {
+                    named.insert(at);
+                }
+            }
+        }
+        named.into_iter().collect()
+    }
+}
+
+/// A path as the least exact filesystem sees it; directories keep their slash at the end.
+fn plain_path(path: &[u8]) -> String {
+    let text = String::from_utf8_lossy(path);
+    let parts: Vec<String> = text.split(['/', '\\']).map(crate::gitname::plain_name).collect();
+    parts.join("/")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,5 +257,54 @@ mod tests {
         }
         assert_eq!(flags_of_path(b"src/main.rs"), []);
         assert_eq!(flags_of_path(b"caf\xe9"), [Flag::DeceptiveName]);
+    }
+
+    fn named(all: &[&str], changed: &[&str]) -> Vec<usize> {
+        let bytes = |list: &[&str]| -> Vec<Vec<u8>> {
+            list.iter().map(|path| path.as_bytes().to_vec()).collect()
+        };
+        let (all, changed) = (bytes(all), bytes(changed));
+        let embedded = Embedded::among(all.iter().map(Vec::as_slice));
+        embedded.to_name(changed.iter().map(Vec::as_slice))
+    }
+
+    #[test]
+    fn a_directory_that_git_takes_for_a_repository_is_found_however_it_is_spelled_or_nested() {
+        for all in [
+            &["x/HEAD", "x/config", "x/objects/k", "x/refs/k"][..],
+            &["HEAD", "config", "objects/k", "refs/k"],
+            &["a/b/c/HEAD", "a/b/c/config", "a/b/c/objects/pack/p", "a/b/c/refs/heads/m"],
+            &["x/head", "X/config", "x/OBJECTS/k", "X/Refs/k"],
+            &["x/HEAD. ", "x/config", "x/obj\u{200c}ects/k", "x/refs::$DATA"],
+            &["x/HEAD", "x/config", "x/commondir"],
+            // Links in the place of the directories.
+            &["x/HEAD", "x/config", "x/objects", "x/refs"],
+            &["x\\HEAD", "x\\config", "x\\objects\\k", "x\\refs\\k"],
+            &[
+                "o/HEAD",
+                "o/objects/HEAD",
+                "o/objects/config",
+                "o/objects/objects/k",
+                "o/objects/refs/k",
+            ],
+        ] {
+            assert_ne!(named(all, &all[..2]), Vec::<usize>::new(), "{all:?}");
+        }
+        for all in [
+            &["x/HEAD", "x/objects/k", "y/refs/k"][..],
+            &["x/HEAD", "x/refs/k"],
+            &["x/objects/k", "x/refs/k"],
+            &["x/HEAD/k", "commondir"],
+        ] {
+            assert_eq!(named(all, all), Vec::<usize>::new(), "{all:?}");
+        }
+    }
+
+    #[test]
+    fn of_an_embedded_repository_the_files_directly_in_it_are_named_or_else_one_below() {
+        let all = ["x/HEAD", "x/config", "x/objects/k", "x/refs/k", "y"];
+        assert_eq!(named(&all, &all), [0, 1]);
+        assert_eq!(named(&all, &["x/objects/k", "x/refs/k", "y"]), [0]);
+        assert_eq!(named(&all, &["y"]), Vec::<usize>::new());
     }
 }

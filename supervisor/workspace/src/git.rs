@@ -185,6 +185,12 @@ impl Git {
             if error.kind() != std::io::ErrorKind::NotFound {
                 return Refusal::new(Code::FsIo, format!("starting git {name}: {error}"));
             }
+            // The same error of the kernel stands for the directory it should start in.
+            let within = self.command.get_current_dir().filter(|dir| !dir.is_dir());
+            if let Some(dir) = within {
+                let cause = format!("the directory {} is not there any more", dir.display());
+                return Refusal::new(Code::FsNotFound, cause);
+            }
             if self.there {
                 return Refusal::new(Code::HostNoGit, "git cannot be started without setpriv")
                     .with_help("apt install util-linux");

@@ -5,16 +5,20 @@ fn hfs_ignores(ch: char) -> bool {
     matches!(ch, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}')
 }
 
+/// A name as filesystems see it that ignore case, some code points, dots and blanks at the end, and
+/// take what follows a colon for a stream.
+pub(crate) fn plain_name(name: &str) -> String {
+    let seen: String = name.chars().filter(|ch| !hfs_ignores(*ch)).collect();
+    let base = seen.split(':').next().unwrap_or_default().trim_end_matches([' ', '.']);
+    base.to_lowercase()
+}
+
 /// Whether a path component is `.git` on any filesystem a user may check it out on: other case,
 /// code points HFS+ ignores, trailing dots and blanks, an NTFS stream or short name, or one of these
 /// after a backslash, which Windows takes for a separator.
 pub(crate) fn is_dot_git(component: &[u8]) -> bool {
     let text = String::from_utf8_lossy(component);
-    let plain: String = text.chars().filter(|ch| !hfs_ignores(*ch)).collect();
-    plain.split('\\').any(|part| {
-        let name = part.split(':').next().unwrap_or("").trim_end_matches([' ', '.']);
-        name.eq_ignore_ascii_case(".git") || name.eq_ignore_ascii_case("git~1")
-    })
+    text.split('\\').any(|part| matches!(plain_name(part).as_str(), ".git" | "git~1"))
 }
 
 /// The part of a path up to and with the first component that is one.

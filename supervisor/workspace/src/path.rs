@@ -103,14 +103,17 @@ fn escape(bytes: &[u8], lines: bool) -> String {
     out
 }
 
-/// Control characters, bidirectional controls, zero-width characters, separators that break lines
-/// for some viewers, and the tag block.
-pub(crate) fn is_deceptive(ch: char) -> bool {
+/// Control characters, bidirectional controls, characters that are not seen (zero-width ones, fillers,
+/// joiners, variation selectors, tags), and separators that break lines for some viewers.
+pub fn is_deceptive(ch: char) -> bool {
     ch.is_control()
         || matches!(ch,
-            '\u{061c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
-            | '\u{e0000}'..='\u{e007f}')
+            '\u{ad}' | '\u{34f}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}'
+            | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fffb}' | '\u{13430}'..='\u{13440}' | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// The directory part and the name of a relative path.
@@ -157,5 +160,9 @@ mod tests {
         assert_eq!(shown_text(b"a\tb\n\r\n\x9b\xff"), "a\tb\n\\r\n\\x9b\\xff");
         assert_eq!(shown("x\u{202e}y\u{200b}\u{85}".as_bytes()), "x\\u{202e}y\\u{200b}\\u{85}");
         assert_eq!(shown_text("grün".as_bytes()), "grün");
+        // Two names that look the same: a filler, a joiner, a selector.
+        for ch in ['\u{3164}', '\u{34f}', '\u{fe0f}', '\u{ad}', '\u{e0100}'] {
+            assert_eq!(shown(format!("x{ch}").as_bytes()), format!("x\\u{{{:x}}}", u32::from(ch)));
+        }
     }
 }
