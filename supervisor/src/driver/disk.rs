@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use atenea_core::input::Observation;
 use atenea_core::{Code, Refusal, RunId};
+use atenea_reaper::RunGroup;
 
 use super::disk_walk::{Torn, size_of};
+use super::held;
 use super::host::Inner;
 
 /// Pause between two looks, at least. A look that takes long makes the pause longer, so that looking
@@ -24,7 +26,8 @@ const TORN_MAX: u32 = 4;
 /// Looks until it is dropped or the run is over its limit.
 pub(super) async fn watch(inner: Arc<Inner>, run: RunId, limit: u64) {
     let dir = inner.dirs.workspace(&run);
-    let Some(base) = measure(dir.clone()).await else { return };
+    let group = group_of(&inner, &run).await;
+    let Some(base) = measure(dir.clone(), group.clone()).await else { return };
     // What cannot be measured at the start counts as nothing, so that all of it is growth.
     let base = base.unwrap_or(0);
     let mut pause = PAUSE_MIN;
@@ -32,7 +35,7 @@ pub(super) async fn watch(inner: Arc<Inner>, run: RunId, limit: u64) {
     loop {
         wait(&dir, pause, limit).await;
         let began = crate::clock::now().boot_ms;
-        let Some(now) = measure(dir.clone()).await else { continue };
+        let Some(now) = measure(dir.clone(), group.clone()).await else { continue };
         let took = crate::clock::now().boot_ms.saturating_sub(began);
         pause = PAUSE_MIN.max(Duration::from_millis(took.saturating_mul(9)));
         let cause = match over(now, base, limit, &mut torn) {
@@ -81,8 +84,21 @@ async fn wait(dir: &Path, pause: Duration, limit: u64) {
     }
 }
 
-async fn measure(dir: PathBuf) -> Option<Result<u64, Torn>> {
-    tokio::task::spawn_blocking(move || size_of(&dir)).await.ok()
+/// Whose processes may hold files without a name.
+async fn group_of(inner: &Inner, run: &RunId) -> Option<Arc<RunGroup>> {
+    let record = inner.run(run).await.ok()?.group?;
+    let run = run.clone();
+    let found = tokio::task::spawn_blocking(move || held::group(&run, &record)).await;
+    found.ok().flatten().map(Arc::new)
+}
+
+async fn measure(dir: PathBuf, group: Option<Arc<RunGroup>>) -> Option<Result<u64, Torn>> {
+    let look = move || {
+        let held = group.map_or(Ok(0), |group| held::by_group(&group, &dir));
+        let held = held.map_err(|held::TooMany| Torn::TooManyOpen)?;
+        Ok(size_of(&dir)?.saturating_add(held))
+    };
+    tokio::task::spawn_blocking(look).await.ok()
 }
 
 #[cfg(test)]

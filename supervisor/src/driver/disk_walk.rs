@@ -31,6 +31,8 @@ pub(super) enum Torn {
     Moving,
     /// There are more levels or directories than any work needs.
     TooDeep,
+    /// Its processes have more descriptors and mappings than can be looked at.
+    TooManyOpen,
 }
 
 impl Torn {
@@ -39,6 +41,7 @@ impl Torn {
         match self {
             Torn::Unreadable => "a directory in it cannot be read",
             Torn::Moving => "directories in it move all the time",
+            Torn::TooManyOpen => "its processes hold too many files open",
             Torn::TooDeep => "it is too deep or has too many directories",
         }
     }

@@ -9,6 +9,7 @@ pub mod admission;
 mod cleanup;
 mod disk;
 mod disk_walk;
+pub mod held;
 pub mod helper;
 pub mod host;
 mod lanes;

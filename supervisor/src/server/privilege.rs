@@ -3,6 +3,8 @@
 use atenea_core::{Code, Refusal};
 use caps::{CapSet, Capability, CapsHashSet};
 
+use crate::driver::held::CAPABILITIES;
+
 /// What a supervisor of root needs: to own, read and remove what runs of other uids left, and to
 /// start workers with the rights of a user.
 const NEEDED: [Capability; 7] = [
@@ -29,6 +31,9 @@ pub(super) fn drop_unneeded() -> Result<(), Refusal> {
     };
     let held = caps::read(None, CapSet::Permitted).map_err(|e| failed("read", &e))?;
     let keep: CapsHashSet = NEEDED.into_iter().filter(|c| held.contains(c)).collect();
+    // For a moment at a time, and never for a child: they are in no bounding set.
+    let at_times = CAPABILITIES.into_iter().filter(|c| held.contains(c));
+    let permitted: CapsHashSet = at_times.chain(keep.iter().copied()).collect();
     for capability in caps::all().difference(&keep) {
         // One that this kernel does not know cannot be held either.
         if caps::has_cap(None, CapSet::Bounding, *capability).unwrap_or(false) {
@@ -37,5 +42,5 @@ pub(super) fn drop_unneeded() -> Result<(), Refusal> {
     }
     caps::clear(None, CapSet::Inheritable).map_err(|e| failed("inheritable", &e))?;
     caps::set(None, CapSet::Effective, &keep).map_err(|e| failed("effective", &e))?;
-    caps::set(None, CapSet::Permitted, &keep).map_err(|e| failed("permitted", &e))
+    caps::set(None, CapSet::Permitted, &permitted).map_err(|e| failed("permitted", &e))
 }

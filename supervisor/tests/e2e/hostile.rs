@@ -230,3 +230,42 @@ fn a_hole_of_a_terabyte_is_no_file_that_a_run_can_make_within_its_limit() {
     // Control: within the limit a hole is a file like others.
     world.shell(&[WRITE, &["--disk", "2TiB"]].concat(), "truncate -s 1T hole && rm hole").ends(0);
 }
+
+/// Writes eight files of 8 MiB each, without a name, which `keep` then holds.
+pub(crate) fn nameless(keep: &str) -> String {
+    format!(
+        "python3 -c '\nimport mmap, os, time\nheld = []\nfor n in range(8):\n    \
+         f = open(str(n), \"w+b\"); os.unlink(str(n)); f.write(bytes(8 << 20)); f.flush()\n    \
+         {keep}\nprint(\"wrote\", flush=True)\ntime.sleep(1000)\n'"
+    )
+}
+
+#[test]
+fn bytes_in_files_that_are_open_without_a_name_count_against_the_disk_limit() {
+    let world = World::new();
+    repository(&world.work());
+    let options = [WRITE, &["--disk", "16MiB"]].concat();
+    let open = nameless("held.append(f)");
+    world.shell(&options, &open).ends(137).says("limit.disk");
+    // Nor does a process hide them that lets nobody look at it.
+    let hidden = nameless("import ctypes; ctypes.CDLL(None).prctl(4, 0); held.append(f)");
+    world.shell(&options, &hidden).ends(137).says("limit.disk");
+    // Control: what is closed is free again.
+    let closed = nameless("f.close()").replace("time.sleep(1000)", "time.sleep(2)");
+    world.shell(&options, &closed).ends(0);
+}
+
+#[test]
+fn bytes_in_files_that_are_only_mapped_count_against_the_disk_limit_of_a_supervisor_of_root() {
+    assert!(
+        rustix::process::geteuid().is_root(),
+        "the kernel shows mapped files to root: run it so"
+    );
+    let world = World::new();
+    repository(&world.work());
+    let options = [WRITE, &["--disk", "16MiB"]].concat();
+    let mapped = nameless(
+        "held.append(mmap.mmap(os.dup(f.fileno()), 4096)); f.close(); os.closerange(3, 99)",
+    );
+    world.shell(&options, &mapped).ends(137).says("limit.disk");
+}

@@ -5,6 +5,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::hostile::nameless;
 use crate::ordinary_user::{USER, install};
 use crate::support::{Out, World, git, host, picture, repository};
 
@@ -56,6 +57,10 @@ fn s6_a_path_that_its_user_cannot_open_is_not_opened_for_a_run() {
     let sup = |args: &[&str]| groups.as_user(&home, &program, args);
     // Control: a run of this user works.
     assert_eq!(sup(&["run", "--", "cat", "own"]).ends(0).out, "own\n");
+    // Its limits hold as well, also for what is open without a name.
+    let held = nameless("held.append(f)");
+    let write = ["run", "--profile", "workspace-write", "--disk", "16MiB", "--", "sh", "-c", &held];
+    sup(&write).ends(137).says("limit.disk");
     let path = secret.to_str().unwrap();
     let key = format!("{path}/key");
     let workspace = ["run", "--workspace", path, "--", "cat", "key"];
@@ -93,6 +98,25 @@ fn s6_a_ref_that_the_repositorys_owner_cannot_write_is_not_written_by_root_and_n
     // Control: with the right to do it, the same name is a good one.
     give(&work.join(".git/refs"), USER);
     world.sup(&["export", &run]).ends(0);
+}
+
+#[test]
+fn to_look_into_processes_is_in_force_for_nobody_most_of_the_time_and_no_child_gets_it() {
+    assert!(rustix::process::geteuid().is_root(), "only root has it: run this test so");
+    let world = World::new();
+    world.sup(&["run", "--", "true"]).ends(0);
+    let status = format!("/proc/{}/status", world.supervisor().pid);
+    let status = std::fs::read_to_string(status).unwrap();
+    let set = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        u64::from_str_radix(line.trim_start_matches(':').trim(), 16).unwrap()
+    };
+    // CAP_SYS_PTRACE and CAP_CHECKPOINT_RESTORE.
+    let look = 1 << 19 | 1 << 40;
+    assert_eq!(set("CapPrm") & look, look);
+    for name in ["CapEff", "CapBnd", "CapInh", "CapAmb"] {
+        assert_eq!(set(name) & look, 0, "{name}");
+    }
 }
 
 /// Control groups that root made for the user: one below the own one in each hierarchy that a run
