@@ -26,7 +26,7 @@ const TORN_MAX: u32 = 4;
 /// Looks until it is dropped or the run is over its limit.
 pub(super) async fn watch(inner: Arc<Inner>, run: RunId, limit: u64) {
     let dir = inner.dirs.workspace(&run);
-    let group = group_of(&inner, &run).await;
+    let mut group = group_of(&inner, &run).await;
     let Some(base) = measure(dir.clone(), group.clone()).await else { return };
     // What cannot be measured at the start counts as nothing, so that all of it is growth.
     let base = base.unwrap_or(0);
@@ -35,6 +35,9 @@ pub(super) async fn watch(inner: Arc<Inner>, run: RunId, limit: u64) {
     loop {
         wait(&dir, pause, limit).await;
         let began = crate::clock::now().boot_ms;
+        if group.is_err() {
+            group = group_of(&inner, &run).await;
+        }
         let Some(now) = measure(dir.clone(), group.clone()).await else { continue };
         let took = crate::clock::now().boot_ms.saturating_sub(began);
         pause = PAUSE_MIN.max(Duration::from_millis(took.saturating_mul(9)));
@@ -84,18 +87,24 @@ async fn wait(dir: &Path, pause: Duration, limit: u64) {
     }
 }
 
-/// Whose processes may hold files without a name.
-async fn group_of(inner: &Inner, run: &RunId) -> Option<Arc<RunGroup>> {
-    let record = inner.run(run).await.ok()?.group?;
+/// What is known of those whose files without a name count too; `None` when nobody is left.
+type Group = Result<Option<Arc<RunGroup>>, Torn>;
+
+async fn group_of(inner: &Inner, run: &RunId) -> Group {
+    let Some(record) = inner.run(run).await.ok().and_then(|record| record.group) else {
+        return Ok(None);
+    };
     let run = run.clone();
     let found = tokio::task::spawn_blocking(move || held::group(&run, &record)).await;
-    found.ok().flatten().map(Arc::new)
+    Ok(found.map_err(|_| Torn::Group)??.map(Arc::new))
 }
 
-async fn measure(dir: PathBuf, group: Option<Arc<RunGroup>>) -> Option<Result<u64, Torn>> {
+async fn measure(dir: PathBuf, group: Group) -> Option<Result<u64, Torn>> {
     let look = move || {
-        let held = group.map_or(Ok(0), |group| held::by_group(&group, &dir));
-        let held = held.map_err(|held::TooMany| Torn::TooManyOpen)?;
+        let held = match group? {
+            Some(group) => held::by_group(&group, &dir)?,
+            None => 0,
+        };
         Ok(size_of(&dir)?.saturating_add(held))
     };
     tokio::task::spawn_blocking(look).await.ok()

@@ -33,6 +33,8 @@ pub(super) enum Torn {
     TooDeep,
     /// Its processes have more descriptors and mappings than can be looked at.
     TooManyOpen,
+    /// Its control group cannot be read, so nobody knows its processes.
+    Group,
 }
 
 impl Torn {
@@ -42,6 +44,7 @@ impl Torn {
             Torn::Unreadable => "a directory in it cannot be read",
             Torn::Moving => "directories in it move all the time",
             Torn::TooManyOpen => "its processes hold too many files open",
+            Torn::Group => "its control group cannot be read",
             Torn::TooDeep => "it is too deep or has too many directories",
         }
     }

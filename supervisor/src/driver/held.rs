@@ -13,6 +13,8 @@ use atenea_launcher::protocol::GroupIdentity;
 use atenea_reaper::{GroupState, Layout, RunGroup};
 use caps::{CapSet, Capability};
 
+use super::disk_walk::Torn;
+
 /// Descriptors and mappings that are looked at; more are more than any work needs.
 const ENTRIES_MAX: u64 = 4_000_000;
 
@@ -21,12 +23,11 @@ const ENTRIES_MAX: u64 = 4_000_000;
 pub const CAPABILITIES: [Capability; 2] =
     [Capability::CAP_SYS_PTRACE, Capability::CAP_CHECKPOINT_RESTORE];
 
-/// More is open than can be looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TooMany;
-
-/// Finds the group of a run again, as the journal knows it.
-pub(super) fn group(run: &RunId, record: &str) -> Option<RunGroup> {
+/// Finds the group of a run again, as the journal knows it; `None` when it is gone.
+///
+/// # Errors
+/// [`Torn::Group`] when nobody can tell.
+pub(super) fn group(run: &RunId, record: &str) -> Result<Option<RunGroup>, Torn> {
     let found = serde_json::from_str::<GroupIdentity>(record)
         .map_err(|error| error.to_string())
         .and_then(|identity| {
@@ -34,11 +35,11 @@ pub(super) fn group(run: &RunId, record: &str) -> Option<RunGroup> {
             RunGroup::reopen(&layout, &identity).map_err(|error| error.to_string())
         });
     match found {
-        Ok(GroupState::Same(group)) => Some(group),
-        Ok(_) => None,
+        Ok(GroupState::Same(group)) => Ok(Some(group)),
+        Ok(_) => Ok(None),
         Err(error) => {
-            tracing::warn!("what {run} holds open does not count to its disk limit: {error}");
-            None
+            tracing::warn!("what {run} holds open cannot be looked at: {error}");
+            Err(Torn::Group)
         }
     }
 }
@@ -47,14 +48,14 @@ pub(super) fn group(run: &RunId, record: &str) -> Option<RunGroup> {
 /// that end meanwhile hold nothing.
 ///
 /// # Errors
-/// [`TooMany`].
-pub(super) fn by_group(group: &RunGroup, dir: &Path) -> Result<u64, TooMany> {
-    let Ok(pids) = group.procs() else { return Ok(0) };
+/// [`Torn::Group`] or [`Torn::TooManyOpen`].
+pub(super) fn by_group(group: &RunGroup, dir: &Path) -> Result<u64, Torn> {
+    let pids = group.procs().map_err(|_| Torn::Group)?;
     let _in_force = InForce::raise();
     by_processes(&pids, dir)
 }
 
-fn by_processes(pids: &[u32], dir: &Path) -> Result<u64, TooMany> {
+fn by_processes(pids: &[u32], dir: &Path) -> Result<u64, Torn> {
     let Ok(place) = std::fs::metadata(dir) else { return Ok(0) };
     // What belongs to somebody else is a file of the host that was replaced.
     let mut held = Held { dev: place.dev(), uid: place.uid(), files: HashMap::new(), seen: 0 };
@@ -73,7 +74,7 @@ struct Held {
 }
 
 impl Held {
-    fn process(&mut self, process: &Path) -> Result<(), TooMany> {
+    fn process(&mut self, process: &Path) -> Result<(), Torn> {
         let mut mapped = false;
         // Each thread may have descriptors of its own, and the first one may have ended.
         for thread in names(&process.join("task")) {
@@ -88,7 +89,7 @@ impl Held {
     }
 
     /// Whether there were any.
-    fn mappings(&mut self, thread: &Path) -> Result<bool, TooMany> {
+    fn mappings(&mut self, thread: &Path) -> Result<bool, Torn> {
         let Ok(maps) = std::fs::read(thread.join("maps")) else { return Ok(false) };
         for line in maps.split(|byte| *byte == b'\n') {
             self.one_more()?;
@@ -102,7 +103,7 @@ impl Held {
         Ok(!maps.is_empty())
     }
 
-    fn count(&mut self, link: &Path) -> Result<(), TooMany> {
+    fn count(&mut self, link: &Path) -> Result<(), Torn> {
         self.one_more()?;
         // The link leads to the file itself, whatever its path was.
         if let Ok(file) = std::fs::metadata(link)
@@ -115,9 +116,9 @@ impl Held {
         Ok(())
     }
 
-    fn one_more(&mut self) -> Result<(), TooMany> {
+    fn one_more(&mut self) -> Result<(), Torn> {
         self.seen += 1;
-        if self.seen > ENTRIES_MAX { Err(TooMany) } else { Ok(()) }
+        if self.seen > ENTRIES_MAX { Err(Torn::TooManyOpen) } else { Ok(()) }
     }
 }
 
