@@ -1,7 +1,7 @@
 //! The journal as programs see it: verification, sizes, dump.
 
 use atenea_core::Refusal;
-use atenea_journal::{Journal, Stats, VerifyReport};
+use atenea_journal::{Journal, Record, Stats, VerifyReport};
 use serde_json::{Value, json};
 
 use crate::driver::record;
@@ -42,19 +42,22 @@ pub fn stats(stats: &Stats) -> Value {
 pub fn dump(journal: &Journal) -> Result<String, Refusal> {
     let mut out = String::new();
     for found in journal.records(1).map_err(|e| record::refusal(&e))? {
-        let found = found.map_err(|e| record::refusal(&e))?;
-        let line = match record::decode_record(&found) {
-            Ok(Some(recorded)) => json!({
-                "seq": recorded.seq,
-                "at": crate::clock::rfc3339(recorded.at.wall_ms),
-                "hash": found.hash.to_string(),
-                "event": recorded.event,
-            }),
-            Ok(None) => json!({ "seq": found.seq, "hash": found.hash.to_string(), "epoch": true }),
-            Err(error) => json!({ "seq": found.seq, "unreadable": error.to_string() }),
-        };
-        out.push_str(&line.to_string());
-        out.push('\n');
+        out.push_str(&line(&found.map_err(|e| record::refusal(&e))?));
     }
     Ok(out)
+}
+
+/// One record as a line of JSON.
+pub fn line(found: &Record) -> String {
+    let object = match record::decode_record(found) {
+        Ok(Some(recorded)) => json!({
+            "seq": recorded.seq,
+            "at": crate::clock::rfc3339(recorded.at.wall_ms),
+            "hash": found.hash.to_string(),
+            "event": recorded.event,
+        }),
+        Ok(None) => json!({ "seq": found.seq, "hash": found.hash.to_string(), "epoch": true }),
+        Err(error) => json!({ "seq": found.seq, "unreadable": error.to_string() }),
+    };
+    format!("{object}\n")
 }

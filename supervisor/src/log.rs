@@ -21,14 +21,24 @@ impl Write for Stderr {
     }
 }
 
-/// Logs from `level` on, and warnings of everybody else. A second call changes nothing.
+/// Logs from `level` on, and warnings of everybody else.
 pub fn init(level: &str) {
-    let filter = tracing_subscriber::EnvFilter::new(format!("warn,atenea_sup={level}"));
+    install(&format!("warn,atenea_sup={level}"), true);
+}
+
+/// What `-v` of a client shows: lines for a person, of this program only.
+pub fn trace(level: &str) {
+    install(&format!("off,atenea_sup={level}"), false);
+}
+
+/// A second call changes nothing.
+fn install(filter: &str, whole: bool) {
     let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
         .with_ansi(false)
+        .with_target(whole)
         .with_writer(|| Stderr)
         // What it would say about a failure goes through `eprintln!`.
         .log_internal_errors(false);
-    drop(log.try_init());
+    drop(if whole { log.try_init() } else { log.without_time().try_init() });
 }

@@ -140,9 +140,9 @@ fn directories_without_any_mode_are_removed_by_their_owner() {
     let program = Program::new();
     let dir = program.users_dir();
     let script = format!(
-        "mkdir -p runs/{run}/ws/overlay/work/work runs/{run}/ws/ro/a runs/{run}/ws/nox/a; \
+        "mkdir -p runs/{run}/ws/overlay/upper/closed runs/{run}/ws/ro/a runs/{run}/ws/nox/a; \
          touch runs/{run}/ws/ro/a/f runs/{run}/ws/nox/a/f; \
-         chmod 000 runs/{run}/ws/overlay/work/work runs/{run}/ws/overlay/work; \
+         chmod 000 runs/{run}/ws/overlay/upper/closed runs/{run}/ws/overlay/upper; \
          chmod 500 runs/{run}/ws/ro/a runs/{run}/ws/ro; chmod 600 runs/{run}/ws/nox/a runs/{run}/ws/nox; \
          {call}",
         run = run_id(),
@@ -159,7 +159,7 @@ fn control_an_ordinary_deletion_of_such_directories_fails() {
     let program = Program::new();
     let dir = program.users_dir();
     let script =
-        "mkdir -p ws/work/work; chmod 000 ws/work; rm -rf ws && echo gone; chmod 700 ws/work";
+        "mkdir -p ws/upper/closed; chmod 000 ws/upper; rm -rf ws && echo gone; chmod 700 ws/upper";
     let output = as_user(script, &dir, &[]);
     assert!(!said(&output).contains("gone"), "{}", said(&output));
 }

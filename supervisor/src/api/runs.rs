@@ -48,9 +48,14 @@ pub(super) async fn find(app: &App, text: &str) -> Result<Run, Refusal> {
     app.handle.read(|state| state.find(text).cloned()).await
 }
 
-pub(super) async fn status_of(app: &App, run: &Run) -> RunStatus {
+fn row_of(app: &App, run: &Run) -> RunStatus {
     let progress = app.host.progress(&run.id);
-    let mut status = view::run_status(run, &app.dirs, clock::now().boot_ms, progress);
+    view::run_status(run, &app.dirs, clock::now().boot_ms, progress)
+}
+
+/// The status of one run; its parts are read from disk, which a list of all runs does not do.
+pub(super) async fn status_of(app: &App, run: &Run) -> RunStatus {
+    let mut status = row_of(app, run);
     if matches!(run.workspace, Workspace::Sealed | Workspace::Exported) {
         status.changes = app.host.changes(&run.id);
     }
@@ -71,11 +76,7 @@ pub(super) async fn list(
     let mut runs: Vec<Run> =
         app.handle.read(|state| state.runs.values().filter(|r| fits(r)).cloned().collect()).await;
     runs.sort_by_key(|run: &Run| run.seq.0);
-    let mut rows = Vec::with_capacity(runs.len());
-    for run in &runs {
-        rows.push(status_of(&app, run).await);
-    }
-    Ok(Json(rows))
+    Ok(Json(runs.iter().map(|run| row_of(&app, run)).collect()))
 }
 
 /// `GET /v1/runs/{id}`

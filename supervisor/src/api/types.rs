@@ -85,7 +85,7 @@ pub struct RunStatus {
     pub workspace_path: Option<String>,
     /// Everything that counts as its work: while it is more than nothing, the workspace is kept.
     pub changed: u64,
-    /// The parts of that, once the workspace is sealed.
+    /// The parts of that, once the workspace is sealed; not in a list of runs.
     #[serde(default)]
     pub changes: Option<ChangesView>,
     /// First and last event.

@@ -1,7 +1,9 @@
 //! `journal …`: asks the supervisor that holds it; when nobody does, opens it here.
 
+use std::ops::ControlFlow;
+
 use atenea_core::{Code, Refusal};
-use atenea_journal::{Holder, Journal, Options};
+use atenea_journal::{Holder, Options, Record};
 use hyper::Method;
 
 use super::args::{Global, JournalCommand};
@@ -38,9 +40,12 @@ pub(super) async fn journal(global: &Global, output: &Output, command: JournalCo
             Ok(0)
         }
         (JournalCommand::Dump, None) => {
-            let opened =
-                Journal::open(&dir(global)?, options(), holder()).map_err(|e| refusal(&e))?;
-            print_all(&journal_view::dump(&opened.journal)?);
+            let shown = |record: Record| {
+                print_all(&journal_view::line(&record));
+                ControlFlow::Continue(())
+            };
+            atenea_journal::dump(&dir(global)?, &options(), holder(), 1, shown)
+                .map_err(|e| refusal(&e))?;
             Ok(0)
         }
         (JournalCommand::Recover { .. }, Some(_)) => {

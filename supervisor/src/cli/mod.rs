@@ -32,7 +32,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::try_parse().unwrap_or_else(|error| usage::polished(error).exit());
     match cli.command {
         Command::Launcher => atenea_launcher::helper::main(crate::server::LAUNCHER_FD),
-        Command::Workspace => crate::driver::worker_main(),
+        Command::Workspace => atenea_workspace::worker::main(),
         Command::Supervisor { ready_fd } => crate::server::main(&cli.global, ready_fd),
         command => client_main(&cli.global, command),
     }
@@ -67,19 +67,11 @@ fn client_main(global: &args::Global, command: Command) -> ExitCode {
 
 /// `-v` shows each request and its answer, `-vv` what belongs to them.
 fn init_trace(verbose: u8) {
-    let level = match verbose {
-        0 => return,
-        1 => "debug",
-        _ => "trace",
-    };
-    let trace = tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::new(format!("off,atenea_sup={level}")))
-        .without_time()
-        .with_target(false)
-        .with_ansi(false)
-        .with_writer(std::io::stderr);
-    // A second initialisation is impossible: this is the only one of a client.
-    drop(trace.try_init());
+    match verbose {
+        0 => {}
+        1 => crate::log::trace("debug"),
+        _ => crate::log::trace("trace"),
+    }
 }
 
 /// Exit status of a refused `wait`: 125 stands for a run whose end cannot be known, not for a wrong

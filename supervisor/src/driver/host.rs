@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use atenea_broker::TokenTable;
-use atenea_core::effect::Effect;
+use atenea_core::effect::{Effect, Lane};
 use atenea_core::event::{BoundaryInfo, CleanupStep, Step, Violation};
 use atenea_core::input::Observation;
 use atenea_core::run::Run;
@@ -389,6 +389,7 @@ impl Execute for Host {
     fn execute(&self, effect: Effect) {
         let inner = Arc::clone(&self.inner);
         let (run, lane) = effect.lane();
+        debug_assert_ne!(lane, Lane::Memory, "{effect:?} is done at once");
         let work = async move {
             for seen in run_effect(&inner, effect).await {
                 inner.observe(seen).await;

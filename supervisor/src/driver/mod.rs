@@ -34,8 +34,6 @@ use tokio::sync::{RwLock, RwLockWriteGuard, mpsc, oneshot, watch};
 
 use crate::clock;
 
-pub use worker::main as worker_main;
-
 /// Inputs drained into one append: more would make the answers of the first ones wait.
 const BATCH_INPUTS_MAX: usize = 256;
 /// Inputs that may wait. Senders wait when it is full; each run has few effects out at a time.

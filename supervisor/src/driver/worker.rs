@@ -179,23 +179,3 @@ impl Drop for Group {
         }
     }
 }
-
-/// The worker's whole program. It dies with the supervisor: nothing may write to a workspace whose
-/// run another supervisor is cleaning up.
-pub fn main() -> ! {
-    let armed =
-        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
-    // The parent may have died before that: then nobody holds the other end of our input.
-    let mut input = [rustix::event::PollFd::from_borrowed_fd(
-        rustix::stdio::stdin(),
-        rustix::event::PollFlags::IN,
-    )];
-    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-    let polled = rustix::event::poll(&mut input, Some(&now));
-    let [input] = input;
-    if armed.is_err() || polled.is_err() || input.revents().contains(rustix::event::PollFlags::HUP)
-    {
-        std::process::exit(1);
-    }
-    atenea_workspace::worker::main()
-}

@@ -194,7 +194,14 @@ fn runs_without_their_journal_are_a_loss_and_no_fresh_start() {
     std::fs::create_dir(&journal).unwrap();
     world.sup(&["run", "--", "true"]).ends(125).says("journal.truncated");
     assert_eq!(std::fs::read_dir(&journal).unwrap().count(), 0, "a new journal was begun");
-    std::fs::remove_dir(&journal).unwrap();
+    // Who only looks begins none either: the next start would take it for the right one.
+    for look in ["dump", "stats", "verify"] {
+        let out = world.sup(&["journal", look]);
+        assert_ne!(out.status, 0, "{look}: {out:?}");
+        assert!(!journal.join("journal.redb").exists(), "{look} began a new journal");
+    }
+    world.sup(&["run", "--", "true"]).ends(125).says("journal.truncated");
+    std::fs::remove_dir_all(&journal).unwrap();
     // Control: with it everything is there again.
     std::fs::rename(&lost, &journal).unwrap();
     world.sup(&["run", "--", "true"]).ends(0);

@@ -198,16 +198,7 @@ impl<'a> NewObjects<'a> {
 
     fn check(&self, store: &Store) -> Result<(), Refusal> {
         let ids = self.blobs.keys().chain(self.trees.keys());
-        let answers = store
-            .git("cat-file")
-            .args(["--batch-check=%(objecttype)", "--buffer"])
-            .run_with(|out| {
-                for id in ids {
-                    writeln!(out, "{id}").map_err(|error| io(format!("writing: {error}")))?;
-                }
-                Ok(())
-            })?
-            .must()?;
+        let answers = store.cat_file("--batch-check=%(objecttype)", ids)?;
         if answers.split(|byte| *byte == b'\n').any(|line| line.ends_with(b" missing")) {
             let cause = "a file changed between two readings";
             return Err(Refusal::new(Code::FsChanged, cause));

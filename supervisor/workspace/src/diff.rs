@@ -171,15 +171,6 @@ fn sizes(store: &Store, ids: &[String]) -> Result<Vec<Option<u64>>, Refusal> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let out = store
-        .git("cat-file")
-        .args(["--batch-check=%(objectsize)", "--buffer"])
-        .run_with(|out| {
-            for id in ids {
-                writeln!(out, "{id}").map_err(|error| io(format!("writing: {error}")))?;
-            }
-            Ok(())
-        })?
-        .must()?;
+    let out = store.cat_file("--batch-check=%(objectsize)", ids)?;
     Ok(String::from_utf8_lossy(&out).lines().map(|line| line.parse().ok()).collect())
 }

@@ -160,21 +160,27 @@ impl Store {
         }
     }
 
+    /// What `git cat-file` says of objects, in their order, with one of its batch options.
+    pub(crate) fn cat_file<T: std::fmt::Display>(
+        &self,
+        option: &str,
+        ids: impl IntoIterator<Item = T>,
+    ) -> Result<Vec<u8>, Refusal> {
+        let asked = self.git("cat-file").args([option, "--buffer"]).run_with(|out| {
+            for id in ids {
+                writeln!(out, "{id}").map_err(|error| io(format!("writing: {error}")))?;
+            }
+            Ok(())
+        })?;
+        asked.must()
+    }
+
     /// The content of blobs, in the order of their ids; for small ones.
     pub(crate) fn blobs(&self, ids: &[gix_hash::ObjectId]) -> Result<Vec<Vec<u8>>, Refusal> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        let out = self
-            .git("cat-file")
-            .args(["--batch=%(objectsize)", "--buffer"])
-            .run_with(|out| {
-                for id in ids {
-                    writeln!(out, "{id}").map_err(|error| io(format!("writing: {error}")))?;
-                }
-                Ok(())
-            })?
-            .must()?;
+        let out = self.cat_file("--batch=%(objectsize)", ids)?;
         let wrong = || io("git cat-file gave an answer of unknown form");
         let mut rest = out.as_slice();
         let mut blobs = Vec::with_capacity(ids.len());

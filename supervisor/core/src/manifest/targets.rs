@@ -108,8 +108,8 @@ mod tests {
 
     #[test]
     fn containment_is_by_component_not_by_prefix() {
-        assert!(is_within("/work/a", "/work") && is_within("/work", "/work"));
-        assert!(!is_within("/workspace", "/work") && !is_within("/", "/work"));
+        assert!(is_within("/srv/a", "/srv") && is_within("/srv", "/srv"));
+        assert!(!is_within("/srvs", "/srv") && !is_within("/", "/srv"));
     }
 
     #[test]

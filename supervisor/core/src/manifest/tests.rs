@@ -17,7 +17,7 @@ cwd = "sub"
 env = { CI = "1" }
 [workspace]
 path = "/home/me/project"
-target = "/work"
+target = "/repo"
 [[mounts]]
 source = "/opt/models"
 [budget]
@@ -56,7 +56,7 @@ fn a_checked_manifest_has_every_limit_and_keeps_its_digest() {
     assert_eq!(checked.limits(), &expected);
     // S3: defaults are not part of what was approved.
     assert_eq!(checked.digest(), manifest.digest());
-    assert_eq!((checked.program(), checked.cwd().as_str()), ("agent", "/work/sub"));
+    assert_eq!((checked.program(), checked.cwd().as_str()), ("agent", "/repo/sub"));
     assert_eq!(checked.hold().unwrap().0.as_str(), DEFAULT_ACCOUNT);
     assert_eq!(checked.hold().unwrap().1, Nanos(2_000_000_000));
     assert_eq!(checked.on_unknown_price(), UnknownPrice::Refuse);
@@ -322,7 +322,7 @@ fn explanations_name_every_grant_and_no_value_of_a_variable() {
         "\"sub\"",
         "\"TOKEN\"",
         "/home/me/project",
-        "/work",
+        "/repo",
         "/opt/models",
         "\"NPM\"",
         "sub-domain of \"example.org\"",
