@@ -3,9 +3,11 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 CARGO ?= cargo
 TARGET ?= target
+PREFIX ?= /usr/local
+DESTDIR ?=
 TRIPLE := x86_64-unknown-linux-gnu
 
-.PHONY: all deps build build-debug static test lint docs bench demo long clean
+.PHONY: all deps build build-debug static test lint docs bench demo long install uninstall rollback clean
 
 all: build
 
@@ -49,6 +51,15 @@ bench: build ## measure launch, journal and restart
 long: build ## the long lanes
 	@scripts/soak $(TARGET)/release/atenea-sup 200
 	@scripts/killall $(TARGET)/release/atenea-sup 20
+
+install: ## programs, units and completion below PREFIX; `make build` first
+	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" scripts/install install $(TARGET)/release
+
+uninstall:
+	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" scripts/install uninstall
+
+rollback: ## back to the version that was installed before
+	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" scripts/install rollback
 
 clean:
 	@$(CARGO) clean --target-dir $(TARGET)

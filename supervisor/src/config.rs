@@ -8,6 +8,7 @@
 
 mod dirs;
 mod file;
+mod in_force;
 mod places;
 mod settings;
 
@@ -15,9 +16,11 @@ use std::path::{Path, PathBuf};
 
 use atenea_core::Refusal;
 
+pub use in_force::InForce;
 pub use places::{SYSTEM_SOCKET, SYSTEM_STATE_DIR, Surroundings};
 pub use settings::{
-    Bubblewrap, BudgetRule, Config, Engine, JournalSettings, Mode, Sandbox, UidRange,
+    Bubblewrap, BudgetRule, Config, Daemon, Engine, JournalSettings, Mode, OnStop, Sandbox,
+    UidRange,
 };
 
 /// Reads the configuration: `file` when given, else the first that exists of the user's and the

@@ -4,9 +4,11 @@
 //! `SupervisorStarted` → kill and reap → finish cleanups → listen. Nothing is admitted before.
 
 mod life;
+mod notify;
 mod privilege;
 mod ready;
 mod recovery;
+mod signals;
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -22,7 +24,7 @@ use crate::driver::record;
 use crate::layout::StateDir;
 use crate::{clock, files};
 
-use ready::Ready;
+pub use ready::Ready;
 
 /// Where the launcher helper finds its socket.
 pub const LAUNCHER_FD: i32 = atenea_launcher::client::HELPER_FD;
@@ -38,10 +40,13 @@ struct Opened {
     instance: String,
 }
 
-/// Runs the supervisor. `ready_fd` is told `ready`, or the refusal as JSON.
-pub fn main(global: &Global, ready_fd: i32) -> ExitCode {
-    let ready = Ready::take(ready_fd);
+/// Runs the supervisor; `ready` hears when it listens, or why it does not.
+pub fn main(global: &Global, ready: Ready) -> ExitCode {
     init_log(global);
+    if !ready.is_daemon() {
+        // Detached from the terminal of the command that started it.
+        let _ = rustix::process::setsid();
+    }
     let opened = match open(global) {
         Ok(opened) => opened,
         Err(refusal) => {
@@ -77,7 +82,6 @@ fn init_log(global: &Global) {
 
 /// Opens everything in order. What fails here leaves nothing behind.
 fn open(global: &Global) -> Result<Opened, Refusal> {
-    let _ = rustix::process::setsid();
     // Directories get their modes from us; files are created with explicit ones.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let config = config::load(global.config.as_deref())?;

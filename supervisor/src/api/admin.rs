@@ -103,6 +103,7 @@ pub(super) async fn info(State(app): State<App>) -> Json<Info> {
             (s.generation.0, live, s.seq)
         })
         .await;
+    let config = app.config.now();
     Json(Info {
         pid: std::process::id(),
         helper: app.helper,
@@ -111,8 +112,8 @@ pub(super) async fn info(State(app): State<App>) -> Json<Info> {
         socket: app.socket.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         mode: app.mode.to_owned(),
-        config: app.config.file.as_ref().map(|file| file.display().to_string()),
-        config_changed: app.config_now().is_none_or(|now| now != *app.config),
+        config: config.file.as_ref().map(|file| file.display().to_string()),
+        config_changed: app.config_now().is_none_or(|now| now != *config),
         live_runs,
         seq,
     })

@@ -21,7 +21,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 
-use crate::config::Config;
+use crate::config::{Config, InForce};
 use crate::driver::Handle;
 use crate::driver::host::Host;
 use crate::layout::StateDir;
@@ -45,7 +45,7 @@ pub struct App {
     /// The state directory.
     pub dirs: StateDir,
     /// The configuration.
-    pub config: Arc<Config>,
+    pub config: InForce,
     /// The journal, for verification and statistics.
     pub journal: Journal,
     /// Process id of the launcher helper.
@@ -63,7 +63,7 @@ pub struct App {
 impl App {
     /// What a supervisor that starts now would read; none when that is not good.
     pub fn config_now(&self) -> Option<Config> {
-        crate::config::load(self.config.file.as_deref()).ok()
+        crate::config::load(self.config.now().file.as_deref()).ok()
     }
 }
 

@@ -139,6 +139,13 @@ pub enum Command {
     Journal(JournalCommand),
     /// Which supervisor answers
     Info,
+    /// Be the supervisor, in the foreground; for systemd
+    #[command(
+        after_help = "It tells systemd when it is ready and that it lives, reads its configuration \
+        again on SIGHUP, and stops on SIGTERM or SIGINT by the rule of [daemon] on_stop; a second signal \
+        cancels what is left."
+    )]
+    Daemon,
     /// Stop the supervisor: wait for runs, clean up, exit
     Stop {
         /// Cancel runs instead of waiting for them

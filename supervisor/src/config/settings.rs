@@ -91,6 +91,23 @@ pub struct JournalSettings {
     pub reserve_bytes: u64,
 }
 
+/// What happens to runs when the supervisor is asked to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnStop {
+    /// They are cancelled, with their grace.
+    Cancel,
+    /// They may end by themselves.
+    Wait,
+}
+
+/// `[daemon]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Daemon {
+    /// What a signal to stop means for runs.
+    pub on_stop: OnStop,
+}
+
 /// The configuration, complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -108,6 +125,8 @@ pub struct Config {
     pub budgets: BTreeMap<AccountName, BudgetRule>,
     /// `[journal]`
     pub journal: JournalSettings,
+    /// `[daemon]`
+    pub daemon: Daemon,
 }
 
 impl Config {
@@ -135,6 +154,7 @@ impl Default for Config {
             max_limits: MaxLimits::default(),
             budgets: BTreeMap::new(),
             journal: JournalSettings { snapshot_every: 1_000, reserve_bytes: 16 << 20 },
+            daemon: Daemon { on_stop: OnStop::Cancel },
         }
     }
 }
@@ -149,6 +169,7 @@ pub(super) struct FileSchema {
     limits: LimitsTables,
     budget: BTreeMap<String, BudgetTable>,
     journal: JournalTable,
+    daemon: DaemonTable,
     approval: ApprovalTable,
     // Of later versions: known, so that the refusal can say so.
     retention: Option<Tree>,
@@ -244,6 +265,12 @@ struct JournalTable {
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
+struct DaemonTable {
+    on_stop: Option<OnStop>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
 struct ApprovalTable {
     required: Option<bool>,
 }
@@ -269,6 +296,7 @@ impl FileSchema {
                 ),
                 reserve_bytes: or(self.journal.reserve, Size::bytes, base.journal.reserve_bytes),
             },
+            daemon: Daemon { on_stop: self.daemon.on_stop.unwrap_or(base.daemon.on_stop) },
         })
     }
 

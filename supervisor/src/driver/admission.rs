@@ -37,7 +37,7 @@ pub async fn request(
         .as_bytes(),
     );
     let manifest = parse_json(&new.manifest.to_string())?;
-    let checked = check(&manifest, &app.config.ceilings())?;
+    let checked = check(&manifest, &app.config.now().ceilings())?;
     let name = new.name.as_deref().map(RunName::parse).transpose()?;
     check_workspace(app, &checked)?;
     check_mounts(app, &checked)?;
@@ -176,7 +176,8 @@ fn check_sockets(path: &Path) -> Result<(), Refusal> {
 
 /// What this host or its configuration cannot do (S2): the run is recorded and refused.
 fn host_refusal(app: &App, checked: &Checked) -> Option<Refusal> {
-    let sandbox = &app.config.sandbox;
+    let config = app.config.now();
+    let sandbox = &config.sandbox;
     if checked.profile() == Profile::TrustedHost {
         if sandbox.allow_trusted_host {
             return None;

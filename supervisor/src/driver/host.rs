@@ -21,7 +21,7 @@ use super::live::{Live, Registry};
 use super::worker::Workers;
 use super::{Execute, Handle, cleanup, review, sandbox, workspace};
 use crate::api::types::{ChangesView, DiffView, ExportResult, Progress, TtySize};
-use crate::config::Config;
+use crate::config::InForce;
 use crate::layout::{StateDir, Stream};
 
 /// What effects are executed with.
@@ -31,7 +31,7 @@ pub struct Inner {
     /// The state directory.
     pub dirs: StateDir,
     /// The configuration.
-    pub config: Arc<Config>,
+    pub config: InForce,
     /// The launcher helper.
     pub helper: HelperClient,
     /// What the probe found.
@@ -67,7 +67,7 @@ pub struct Parts {
     /// The state directory.
     pub dirs: StateDir,
     /// The configuration.
-    pub config: Arc<Config>,
+    pub config: InForce,
     /// The launcher helper.
     pub helper: HelperClient,
     /// What the probe found.
@@ -283,7 +283,8 @@ impl Inner {
     /// # Errors
     /// The first feature that is missing, or an engine whose digest is not accepted.
     pub fn enforceable(&self) -> Result<Enforceable, Refusal> {
-        let engine = &self.config.sandbox.bubblewrap;
+        let config = self.config.now();
+        let engine = &config.sandbox.bubblewrap;
         let accepted = engine.digests.is_empty()
             || self.boundary.digest.is_some_and(|found| engine.digests.contains(&found));
         if accepted {

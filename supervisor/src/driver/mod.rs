@@ -67,9 +67,15 @@ pub struct Handle {
     inputs: mpsc::Sender<Message>,
     state: Arc<RwLock<State>>,
     seq: watch::Receiver<u64>,
+    settings: watch::Sender<Settings>,
 }
 
 impl Handle {
+    /// Decides by these settings from now on; what waits is looked at again.
+    pub fn settings(&self, settings: Settings) {
+        self.settings.send_replace(settings);
+    }
+
     /// Sends a command and waits until its events are durable.
     ///
     /// # Errors
@@ -126,7 +132,7 @@ pub struct Driver {
     inputs: mpsc::Receiver<Message>,
     state: Arc<RwLock<State>>,
     seq: watch::Sender<u64>,
-    settings: Settings,
+    settings: watch::Receiver<Settings>,
     journal: Journal,
     snapshot_every: u64,
     snapshot_at: u64,
@@ -142,9 +148,15 @@ impl Driver {
     ) -> (Self, Handle) {
         let (inputs_tx, inputs) = mpsc::channel(QUEUE_INPUTS_MAX);
         let (seq, seq_rx) = watch::channel(state.seq);
+        let (settings_tx, settings) = watch::channel(settings);
         let snapshot_at = state.seq;
         let state = Arc::new(RwLock::new(state));
-        let handle = Handle { inputs: inputs_tx, state: Arc::clone(&state), seq: seq_rx };
+        let handle = Handle {
+            inputs: inputs_tx,
+            state: Arc::clone(&state),
+            seq: seq_rx,
+            settings: settings_tx,
+        };
         let driver = Driver { inputs, state, seq, settings, journal, snapshot_every, snapshot_at };
         (driver, handle)
     }
@@ -161,6 +173,8 @@ impl Driver {
                     }
                 }
                 () = until_boot_ms(wake) => {}
+                // Its senders are the handles: when they are gone, so are the inputs.
+                _ = self.settings.changed() => {}
             }
             self.gather(&mut batch).await;
             self.process(batch, &*host).await;
@@ -246,7 +260,7 @@ impl Driver {
             record::space_refusal(self.journal.has_space(ADMISSION_BYTES_MIN))?;
         }
         let at = clock::now();
-        let decision = decide(state, &self.settings, at, input)?;
+        let decision = decide(state, &self.settings.borrow(), at, input)?;
         for event in decision.events {
             let recorded = Recorded { seq: state.seq + 1, at, event };
             work.effects.extend(apply(state, &recorded));

@@ -64,7 +64,7 @@ pub(super) fn policy(inner: &Arc<Inner>, run: &RunId) -> Result<Observation, Ref
 pub(super) async fn create(inner: &Arc<Inner>, run: &RunId) -> Result<Observation, Refusal> {
     let live = inner.live(run)?;
     let record = inner.run(run).await?;
-    let checked = check(live.sealed.manifest(), &inner.config.ceilings())?;
+    let checked = check(live.sealed.manifest(), &inner.config.now().ceilings())?;
     // S3: what is launched is what was admitted.
     if checked.digest() != record.spec.manifest || live.sealed.digest() != record.spec.sealed {
         return Err(Refusal::new(Code::ApprovalMismatch, "the manifest changed after admission"));
@@ -256,7 +256,8 @@ fn check_start(workspace: &Path, checked: &Checked) -> Result<(), Refusal> {
 /// an update of the host replaces files of it while we live.
 fn runtime(inner: &Inner, checked: &Checked) -> Result<HostRuntime, Refusal> {
     let more = &checked.manifest().runtime.mounts;
-    let own = inner.config.runtime_mounts.iter().map(std::path::PathBuf::as_path);
+    let config = inner.config.now();
+    let own = config.runtime_mounts.iter().map(std::path::PathBuf::as_path);
     let all: Vec<&Path> = own.chain(more.iter().map(Path::new)).collect();
     HostRuntime::discover(&all)
 }

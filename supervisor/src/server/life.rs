@@ -14,14 +14,13 @@ use atenea_journal::{Holder, Journal};
 use atenea_launcher::plan::HostRuntime;
 use atenea_launcher::probe::HostSupport;
 use atenea_launcher::protocol::{HelperConfig, Reply, Request};
-use signal_hook::consts::{SIGINT, SIGTERM};
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 
 use super::ready::Ready;
-use super::{Opened, recovery};
+use super::{Opened, notify, recovery, signals};
 use crate::api::{self, App};
-use crate::config::{self, Config};
+use crate::config::{self, Config, InForce};
 use crate::driver::helper::HelperClient;
 use crate::driver::host::{Host, Parts};
 use crate::driver::{Driver, Handle, record, told};
@@ -35,7 +34,7 @@ const LAST_CLIENTS: Duration = Duration::from_millis(100);
 /// Lives. Returns the exit status.
 pub(super) async fn live(opened: Opened, ready: Ready) -> u8 {
     let journal = opened.journal.clone();
-    match start(opened).await {
+    match start(opened, ready.is_daemon()).await {
         Ok(running) => {
             ready.ready();
             running.serve().await
@@ -52,19 +51,20 @@ pub(super) async fn live(opened: Opened, ready: Ready) -> u8 {
 struct Running {
     app: App,
     listener: UnixListener,
-    idle: Duration,
+    daemon: bool,
     stop: watch::Receiver<bool>,
     helper_end: tokio::task::JoinHandle<String>,
     driver: tokio::task::JoinHandle<()>,
 }
 
-async fn start(opened: Opened) -> Result<Running, Refusal> {
+async fn start(opened: Opened, daemon: bool) -> Result<Running, Refusal> {
     let Opened { config, dirs, socket, helper, journal, state, instance } = opened;
     let helper_pid = helper.pid();
     let (sender, receiver, _pidfd) = helper.into_parts();
     let (helper, events) = HelperClient::start(sender, receiver)
         .map_err(|e| Refusal::new(Code::ProcessHelperDied, e.to_string()))?;
-    let config = Arc::new(config);
+    let in_force = InForce::new(config);
+    let config = in_force.now();
     let scan = recovery::scan(dirs.root(), &instance)?;
     configure(&helper, &config, &dirs, &instance).await?;
     let support = probe(&helper).await?;
@@ -76,7 +76,7 @@ async fn start(opened: Opened) -> Result<Running, Refusal> {
         Driver::new(state, settings, journal.clone(), config.journal.snapshot_every);
     let host = Host::new(Parts {
         dirs: dirs.clone(),
-        config: Arc::clone(&config),
+        config: in_force.clone(),
         helper,
         boundary: boundary_info(&config),
         support,
@@ -86,7 +86,7 @@ async fn start(opened: Opened) -> Result<Running, Refusal> {
         leftovers,
     });
     host.connect(handle.clone());
-    let driver = tokio::spawn(driver.run(Arc::new(host.clone())));
+    let running = tokio::spawn(driver.run(Arc::new(host.clone())));
     let helper_end = tokio::spawn(told::listen(Arc::clone(host.inner()), events));
     recover(&handle, &host, &journal, generation, unknown).await?;
     budgets(&handle, &config).await?;
@@ -96,16 +96,15 @@ async fn start(opened: Opened) -> Result<Running, Refusal> {
         handle,
         host: Arc::new(host),
         dirs,
-        config,
+        config: in_force,
         journal,
         helper: helper_pid,
         socket: socket.display().to_string(),
-        mode: "on-demand",
+        mode: if daemon { "daemon" } else { "on-demand" },
         stop,
         connections: Arc::new(AtomicUsize::new(0)),
     };
-    let idle = Duration::from_millis(app.config.sandbox.idle_ms);
-    Ok(Running { app, listener, idle, stop: stopped, helper_end, driver })
+    Ok(Running { app, listener, daemon, stop: stopped, helper_end, driver: running })
 }
 
 async fn configure(
@@ -153,7 +152,7 @@ fn check_runtime(config: &Config) -> Result<(), Refusal> {
     HostRuntime::discover(&more).map(drop)
 }
 
-fn settings(config: &Config) -> Settings {
+pub(super) fn settings(config: &Config) -> Settings {
     let range = config.sandbox.uid_range;
     let root = rustix::process::geteuid().is_root();
     Settings {
@@ -195,7 +194,7 @@ async fn recover(
 }
 
 /// Accounts of the configuration are made, and changed when the configuration did.
-async fn budgets(handle: &Handle, config: &Config) -> Result<(), Refusal> {
+pub(super) async fn budgets(handle: &Handle, config: &Config) -> Result<(), Refusal> {
     for (account, rule) in &config.budgets {
         let same = |state: &State| {
             let found = state.ledger.accounts.get(account);
@@ -227,74 +226,63 @@ fn listen(socket: &Path) -> Result<UnixListener, Refusal> {
 
 impl Running {
     async fn serve(self) -> u8 {
-        let Running { app, listener, idle, mut stop, helper_end, driver } = self;
+        let Running { app, listener, daemon, stop, helper_end, driver } = self;
         let served = tokio::spawn(api::serve(listener, app.clone()));
-        let cause = tokio::select! {
-            cause = ended(&app, idle, &mut stop) => cause,
+        tokio::spawn(notify::watchdog(app.clone()));
+        let obeyed = tokio::spawn(signals::obey(app.clone(), daemon));
+        tokio::select! {
+            () = end(&app, daemon, stop) => {}
             dead = helper_end => {
                 let cause = dead.unwrap_or_else(|e| e.to_string());
                 return helper_died(&app, &cause).await;
             }
             _ = driver => return crate::exit::REFUSED,
-        };
-        tracing::info!("stopping: {cause}");
-        let over = |state: &State| (!state.busy()).then_some(());
-        app.handle.until(over).await;
-        let _ = std::fs::remove_file(&app.socket);
-        tokio::time::sleep(LAST_CLIENTS).await;
+        }
         served.abort();
-        if let Err(refusal) = app.handle.command(Command::Stopped).await {
-            tracing::warn!("{refusal}");
-        }
-        let snapshot = app.handle.read(|state| record::put_snapshot(&app.journal, state)).await;
-        if let Err(error) = snapshot {
-            tracing::debug!("no snapshot: {error}");
-        }
-        match app.journal.clone().close() {
-            Ok(()) => 0,
-            Err(error) => {
-                tracing::error!("{error}");
-                crate::exit::NO
-            }
-        }
+        obeyed.abort();
+        close(&app).await
     }
 }
 
-/// Waits for a reason to stop: a client, a signal, or nothing to do.
-async fn ended(app: &App, idle: Duration, stop: &mut watch::Receiver<bool>) -> String {
-    let signals = signal_hook_tokio::Signals::new([SIGTERM, SIGINT]);
-    let signal = async {
-        match signals {
-            Ok(mut signals) => {
-                std::future::poll_fn(|cx| {
-                    futures_core::Stream::poll_next(std::pin::Pin::new(&mut signals), cx)
-                })
-                .await
-            }
-            Err(error) => {
-                tracing::error!("signals: {error}");
-                std::future::pending().await
-            }
-        }
+/// Waits for a reason to stop, then for the runs.
+async fn end(app: &App, daemon: bool, mut stop: watch::Receiver<bool>) {
+    let cause = tokio::select! {
+        _ = stop.wait_for(|asked| *asked) => "somebody asked",
+        () = nothing_to_do(app), if !daemon => "idle",
     };
-    tokio::select! {
-        _ = stop.wait_for(|asked| *asked) => "a client asked".to_owned(),
-        signal = signal => {
-            let _ = app.handle.command(Command::Stop { now: true }).await;
-            format!("signal {}", signal.unwrap_or_default())
+    tracing::info!("stopping: {cause}");
+    notify::stopping(cause);
+    let over = |state: &State| (!state.busy()).then_some(());
+    app.handle.until(over).await;
+    let _ = std::fs::remove_file(&app.socket);
+    tokio::time::sleep(LAST_CLIENTS).await;
+}
+
+async fn close(app: &App) -> u8 {
+    if let Err(refusal) = app.handle.command(Command::Stopped).await {
+        tracing::warn!("{refusal}");
+    }
+    let snapshot = app.handle.read(|state| record::put_snapshot(&app.journal, state)).await;
+    if let Err(error) = snapshot {
+        tracing::debug!("no snapshot: {error}");
+    }
+    match app.journal.clone().close() {
+        Ok(()) => 0,
+        Err(error) => {
+            tracing::error!("{error}");
+            crate::exit::NO
         }
-        () = nothing_to_do(app, idle) => "idle".to_owned(),
     }
 }
 
-async fn nothing_to_do(app: &App, idle: Duration) {
+async fn nothing_to_do(app: &App) {
     let mut quiet = Duration::ZERO;
     loop {
         tokio::time::sleep(IDLE_LOOK).await;
         let busy = app.handle.read(State::busy).await;
         let connected = app.connections.load(Ordering::SeqCst) > 0;
         quiet = if busy || connected { Duration::ZERO } else { quiet + IDLE_LOOK };
-        if quiet >= idle {
+        if quiet >= Duration::from_millis(app.config.now().sandbox.idle_ms) {
             return;
         }
     }
