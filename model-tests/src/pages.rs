@@ -31,6 +31,9 @@ fn shown(code: Code) -> &'static str {
         "egress" | "broker" | "tool" | "guard" => {
             "A run meets this code; it is counted in its receipt and listed by `atenea-sup violations`."
         }
+        "limit" if code == Code::LimitPids => {
+            "A run meets this code and goes on; it is counted in its receipt and listed by `atenea-sup violations`."
+        }
         "limit" => "A run meets this code; its receipt has it as the cause.",
         "recovery" => "The receipt of a run has this code when a supervisor died during it.",
         "journal" => "The supervisor says this at its start, or when it stops because of it.",

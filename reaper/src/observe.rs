@@ -19,6 +19,8 @@ use crate::{Error, Result, boot_id};
 
 /// Where trees are made before they move into the cache.
 const CACHE_STAGING: &str = "cache/staging";
+/// The receipt of a run, in its directory.
+const RECEIPT: &str = "receipt.json";
 /// Ending of a file that is being written; it is renamed when it is complete.
 const NEW: &[u8] = b".new";
 
@@ -42,10 +44,19 @@ pub struct RunDir {
     pub path: PathBuf,
     /// Whether there is a workspace or its base: somebody may miss it (C4).
     pub has_workspace: bool,
+    /// Whether there is a receipt: a proof somebody may ask for.
+    pub has_receipt: bool,
     /// Files that were being written.
     pub half_made: Vec<OsString>,
     /// Sockets beside the workspace.
     pub sockets: Vec<OsString>,
+}
+
+impl RunDir {
+    /// Whether somebody may miss what is in it, also when no record knows its run.
+    pub fn is_precious(&self) -> bool {
+        self.has_workspace || self.has_receipt
+    }
 }
 
 /// Everything that was seen.
@@ -121,11 +132,19 @@ fn look_at_run(state: &State, run: RunId) -> Result<Option<RunDir>> {
     let relative = Path::new(RUNS).join(run.as_str());
     let Some(dir) = state.open_below(&relative)? else { return Ok(None) };
     let path = state.path().join(relative);
-    let mut seen =
-        RunDir { run, path, has_workspace: false, half_made: Vec::new(), sockets: Vec::new() };
+    let mut seen = RunDir {
+        run,
+        path,
+        has_workspace: false,
+        has_receipt: false,
+        half_made: Vec::new(),
+        sockets: Vec::new(),
+    };
     for entry in list(dir.as_fd(), &seen.path)? {
         if entry.name == WORKSPACE || entry.name == BASE {
             seen.has_workspace = true;
+        } else if entry.name == RECEIPT {
+            seen.has_receipt = true;
         } else if entry.file_type == FileType::Socket {
             seen.sockets.push(entry.name);
         } else if entry.name.as_bytes().ends_with(NEW) {
@@ -173,9 +192,7 @@ fn mounts_below(dir: &Path) -> Result<Vec<PathBuf>> {
 /// [`Error::BadPart`] for a path of another form than [`observe`] reports, and what cannot be removed.
 pub fn remove_leftover(state: &State, leftover: &Leftover) -> Result<Option<Removed>> {
     match leftover {
-        Leftover::RunDir { run, has_workspace: false } => {
-            remove_run_dir(state, run, None).map(Some)
-        }
+        Leftover::RunDir { run, precious: false } => remove_run_dir(state, run, None).map(Some),
         Leftover::HalfMade(path) | Leftover::Socket(path) => remove_file(state, path).map(Some),
         _ => Ok(None),
     }
@@ -216,12 +233,12 @@ pub enum Leftover {
         /// Whether a process is inside.
         populated: bool,
     },
-    /// A directory of a run the journal does not know; with a workspace it is never deleted by us.
+    /// A directory of a run the journal does not know; a precious one is never deleted by us.
     RunDir {
         /// The run.
         run: RunId,
         /// Whether somebody may miss something in it (C4).
-        has_workspace: bool,
+        precious: bool,
     },
     /// A file or tree that was being made.
     HalfMade(PathBuf),
@@ -265,8 +282,8 @@ impl Observed {
         for dir in &self.runs {
             let path = &dir.path;
             if !is_known(&dir.run) {
-                let (run, has_workspace) = (dir.run.clone(), dir.has_workspace);
-                found.push(Leftover::RunDir { run, has_workspace });
+                let (run, precious) = (dir.run.clone(), dir.is_precious());
+                found.push(Leftover::RunDir { run, precious });
                 continue;
             }
             if !is_live(&dir.run) {

@@ -18,6 +18,8 @@ pub struct Usage {
     pub pids_peak: u64,
     /// Whether the kernel kept the peak of tasks; otherwise it is the number at this moment.
     pub pids_peak_exact: bool,
+    /// Forks that the limit of tasks refused.
+    pub pids_refused: u64,
 }
 
 impl RunGroup {
@@ -43,7 +45,15 @@ impl RunGroup {
         let (memory_peak_bytes, memory_peak_exact) = peak(&memory.dir, kept, now)?;
         let pids = self.with(Controller::Pids)?;
         let (pids_peak, pids_peak_exact) = peak(&pids.dir, "pids.peak", "pids.current")?;
-        Ok(Usage { cpu_usec, memory_peak_bytes, memory_peak_exact, pids_peak, pids_peak_exact })
+        let pids_refused = self.fork_refusals()?;
+        Ok(Usage {
+            cpu_usec,
+            memory_peak_bytes,
+            memory_peak_exact,
+            pids_peak,
+            pids_peak_exact,
+            pids_refused,
+        })
     }
 }
 

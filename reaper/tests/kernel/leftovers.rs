@@ -42,8 +42,8 @@ fn half_made_files_sockets_and_unknown_runs_are_found_and_removed_but_no_workspa
         Leftover::HalfMade(top.join("cache/staging/abc")),
         Leftover::HalfMade(top.join("instance.new")),
         Leftover::HalfMade(run_dir.join("manifest.new")),
-        Leftover::RunDir { run: unknown.clone(), has_workspace: false },
-        Leftover::RunDir { run: precious.clone(), has_workspace: true },
+        Leftover::RunDir { run: unknown.clone(), precious: false },
+        Leftover::RunDir { run: precious.clone(), precious: true },
         Leftover::Socket(top.join("control.sock")),
         Leftover::Socket(run_dir.join("broker.sock")),
     ];
@@ -53,7 +53,7 @@ fn half_made_files_sockets_and_unknown_runs_are_found_and_removed_but_no_workspa
     for leftover in found.iter().chain(&found) {
         let removed = remove_leftover(&fixture.state, leftover).unwrap();
         let kept =
-            matches!(leftover, Leftover::Foreign(_) | Leftover::RunDir { has_workspace: true, .. });
+            matches!(leftover, Leftover::Foreign(_) | Leftover::RunDir { precious: true, .. });
         assert_eq!(removed.is_none(), kept, "{leftover:?}");
     }
     // C4: somebody's work stays, also where the journal does not know its run.
@@ -63,7 +63,7 @@ fn half_made_files_sockets_and_unknown_runs_are_found_and_removed_but_no_workspa
         left,
         [
             Leftover::Foreign(top.join("runs/notes")),
-            Leftover::RunDir { run: precious, has_workspace: true },
+            Leftover::RunDir { run: precious, precious: true },
         ]
     );
     assert!(run_dir.join("ws/mine.new").exists());

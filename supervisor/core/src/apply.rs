@@ -269,6 +269,8 @@ fn apply_workspace(run: &mut Run, recorded: &Recorded) -> Vec<Effect> {
             };
             amend(run, recorded.seq, "exported", reference);
         }
+        // What was taken once stays taken.
+        Event::ExportFailed { .. } if run.exported.is_some() => run.workspace = Workspace::Exported,
         Event::ExportFailed { .. } => run.workspace = Workspace::Sealed,
         Event::DiscardIntended { .. } => {
             run.workspace = Workspace::Discarding;

@@ -64,11 +64,11 @@ codes! {
     HostUnsupportedPlace = "host.unsupported_place", "This place (container, WSL or similar) cannot contain a run.", "use a real machine or a virtual machine";
     HostNoUidRange = "host.no_uid_range", "There is no unprivileged uid left for a run.", "enlarge [sandbox.uid_range] or wait for runs to end";
     HostTrustedHostOff = "host.trusted_host_off", "A trusted-host run was asked for but the configuration does not allow it.", "set sandbox.allow_trusted_host = true if you accept unsandboxed runs; a supervisor that runs reads it after `atenea-sup stop`";
-    HostSandboxOff = "host.sandbox_off", "sandbox.mode is off: only trusted-host runs are accepted.", "set sandbox.mode = \"enforced\", or ask for profile trusted-host";
+    HostSandboxOff = "host.sandbox_off", "sandbox.mode is off: only trusted-host runs are accepted.", "set sandbox.mode = \"enforced\"; or accept unsandboxed runs with sandbox.allow_trusted_host = true and ask for profile trusted-host; a supervisor that runs reads it after `atenea-sup stop`";
     HostConfig = "host.config", "The configuration file cannot be read or has an error.", "correct the key that is named";
     HostStateDir = "host.state_dir", "The state directory cannot be used.", "use a directory that belongs to you with mode 0700, see --state-dir";
     HostNoSupervisor = "host.no_supervisor", "No supervisor answers and none could be started.", "see the cause; `atenea-sup doctor` checks the host";
-    ApprovalRequired = "approval.required", "The configuration requires an approval and this manifest has none.", "have it approved: atenea-sup approve FILE";
+    ApprovalRequired = "approval.required", "The configuration requires an approval and this manifest has none.", "this version knows no approvals: leave `[approval]` out of the manifest";
     ApprovalMismatch = "approval.mismatch", "The manifest is not the one that was approved.", "approve the new digest, or run the approved file";
     BudgetNoAccount = "budget.no_account", "A budget was asked for but there is no such account.", "make one: atenea-sup budget set NAME USD";
     BudgetInsufficient = "budget.insufficient", "The account cannot cover the hold.", "ask for less, wait for runs that hold some of it, or raise the account: atenea-sup budget set NAME USD";
@@ -78,7 +78,7 @@ codes! {
     BudgetNothingToSettle = "budget.nothing_to_settle", "The run has no unknown spend to settle.", "see `atenea-sup status RUN`";
     LimitTime = "limit.time", "The run's time ran out.", "raise limits.duration or --timeout";
     LimitMemory = "limit.memory", "The run used more memory than its limit.", "raise limits.memory or --memory";
-    LimitPids = "limit.pids", "The run reached its limit of processes and threads.", "raise limits.pids or --pids";
+    LimitPids = "limit.pids", "The run reached its limit of processes and threads: the kernel refused new ones with EAGAIN.", "raise limits.pids or --pids";
     LimitOutput = "limit.output", "The run wrote more output than its limit.", "raise limits.output or --output";
     LimitDisk = "limit.disk", "The run wrote more to disk than its limit.", "raise limits.disk or --disk";
     LimitEvents = "limit.events", "The run reached the bound of its recorded events.", "discard it: atenea-sup discard RUN";
@@ -86,7 +86,7 @@ codes! {
     FsNotYours = "fs.not_yours", "A path cannot be opened with your own rights.", "the supervisor opens nothing for you that you could not open yourself";
     FsBadWorkspace = "fs.bad_workspace", "The workspace cannot be used.", "correct what the cause names, or choose another directory with --workspace";
     FsStateInWorkspace = "fs.state_in_workspace", "The state directory lies inside the workspace.", "choose another --state-dir or another --workspace";
-    FsBadTarget = "fs.bad_target", "A mount target is not allowed.", "choose another place: an absolute, plain path outside the sandbox's own directories, for example --mount SRC:/data, or `target = \"/work\"` in `[workspace]` of a manifest";
+    FsBadTarget = "fs.bad_target", "A mount target is not allowed.", "choose another place: an absolute, plain path outside the sandbox's own directories: for a mount --mount SRC:/data; for the workspace a directory that lies elsewhere, or `target = \"/work\"` in `[workspace]` of a manifest";
     FsHoldsSocket = "fs.holds_socket", "A granted directory holds a socket: whoever listens there could be reached from inside.", "grant a directory without sockets, or the single files that are needed";
     FsTooLarge = "fs.too_large", "The workspace is larger than the limit for snapshots.", "leave large files out: what .gitignore lists is not copied, and --workspace may name a smaller directory";
     FsChanged = "fs.changed", "A file changed while it was read.", "try again when nothing writes to the workspace";
@@ -110,7 +110,7 @@ codes! {
     EgressLimit = "egress.limit", "The run reached a limit of its network boundary: connections, sizes or times.", "use fewer connections at once; the limits are in docs/egress.md";
     BrokerBadToken = "broker.bad_token", "A call to the broker carried no token, or one that is not valid for this run.", "use ATENEA_TOKEN of this run";
     BrokerNotGranted = "broker.not_granted", "A call to the broker asked for something that is not granted.", "ask for it in the manifest";
-    BrokerBadRequest = "broker.bad_request", "A call to the broker was malformed or too large.", "see the documentation of the broker";
+    BrokerBadRequest = "broker.bad_request", "A call to the broker was malformed or too large.", "what it takes is in docs/broker.md";
     BrokerLimit = "broker.limit", "The run reached a limit of the broker: connections, requests at once, sizes or times.", "use fewer requests at once; the limits are in docs/broker.md";
     ProcessNoSuchRun = "process.no_such_run", "There is no such run.", "list them: atenea-sup status --all";
     ProcessAmbiguousRun = "process.ambiguous_run", "The prefix fits more than one run.", "give more characters";

@@ -112,6 +112,10 @@ fn keeps_a_workspace(run: &Run) -> Result<(), Refusal> {
 }
 
 fn nothing_left(run: &Run) -> Refusal {
+    if run.left_unchanged() {
+        let cause = format!("run {} changed nothing, so its workspace was removed", run.id);
+        return Refusal::new(Code::ExportNothing, cause);
+    }
     let cause = format!("the workspace of run {} is {}", run.id, run.workspace.as_str());
     Refusal::new(Code::ExportNothing, cause)
 }

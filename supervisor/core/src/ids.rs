@@ -94,7 +94,7 @@ macro_rules! short_name {
                 if good {
                     Ok($name(text.to_owned()))
                 } else {
-                    Err(Refusal::new($code, format!("{:?} is not a {}", text, $what)).with_help(
+                    Err(Refusal::new($code, format!("{:?} is no {}", text, $what)).with_help(
                         format!("use 1 to {} of: letters, digits, . _ - / :", $max),
                     ))
                 }

@@ -288,6 +288,12 @@ pub struct Run {
 }
 
 impl Run {
+    /// Whether its workspace was given up because the agent had changed nothing in it.
+    pub fn left_unchanged(&self) -> bool {
+        let given_up = matches!(self.workspace, Workspace::Discarding | Workspace::Discarded);
+        given_up && self.go_intended && self.changed == 0
+    }
+
     /// A run that was just requested.
     pub fn new(id: RunId, spec: RunSpec, seq: u64, at: Stamp) -> Self {
         Run {

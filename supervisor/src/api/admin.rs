@@ -96,11 +96,11 @@ pub(super) async fn dump(State(app): State<App>) -> Answer<Response> {
 
 /// `GET /v1/info`
 pub(super) async fn info(State(app): State<App>) -> Json<Info> {
-    let (generation, live_runs, seq) = app
+    let (generation, live_runs, seq, stopping) = app
         .handle
         .read(|s| {
             let live = s.runs.values().filter(|r| r.phase != atenea_core::Phase::Ended).count();
-            (s.generation.0, live, s.seq)
+            (s.generation.0, live, s.seq, s.stopping)
         })
         .await;
     let config = app.config.now();
@@ -115,6 +115,8 @@ pub(super) async fn info(State(app): State<App>) -> Json<Info> {
         config: config.file.as_ref().map(|file| file.display().to_string()),
         config_changed: app.config_now().is_none_or(|now| now != *config),
         live_runs,
+        stopping,
+        unaccounted: app.host.inner().unaccounted.iter().map(|d| d.display().to_string()).collect(),
         seq,
     })
 }

@@ -16,7 +16,9 @@ pub struct ApiError {
 
 impl ApiError {
     /// A refusal that belongs to a run.
-    pub fn of_run(refusal: Refusal, run: RunId) -> Self {
+    pub fn of_run(mut refusal: Refusal, run: RunId) -> Self {
+        // A remedy can be pasted.
+        refusal.help = refusal.help.replace(" RUN", &format!(" {run}"));
         ApiError { refusal, run: Some(run) }
     }
 }

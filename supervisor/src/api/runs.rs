@@ -142,13 +142,18 @@ pub(super) async fn diff(State(app): State<App>, Path(id): Path<String>) -> Answ
     let run = find(&app, &id).await?;
     if run.phase != Phase::Ended {
         let cause = format!("run {} is {}", run.id, run.phase.as_str());
-        return Err(Refusal::new(Code::ExportNotEnded, cause).into());
+        return Err(ApiError::of_run(Refusal::new(Code::ExportNotEnded, cause), run.id));
+    }
+    // Nothing was kept of it because nothing was changed.
+    if run.left_unchanged() {
+        return Ok(Json(DiffView::default()));
     }
     if !matches!(run.workspace, Workspace::Sealed | Workspace::Exported) {
         let cause = format!("the workspace of run {} is {}", run.id, run.workspace.as_str());
-        return Err(Refusal::new(Code::ExportNothing, cause).into());
+        return Err(ApiError::of_run(Refusal::new(Code::ExportNothing, cause), run.id));
     }
-    Ok(Json(app.host.diff(&run).await?))
+    let diff = app.host.diff(&run).await;
+    Ok(Json(diff.map_err(|refusal| ApiError::of_run(refusal, run.id))?))
 }
 
 /// `POST /v1/runs/{id}/export`
@@ -169,7 +174,8 @@ pub(super) async fn export(
         app.host.check_ref(&run, name).await?;
     }
     app.host.forget_export_failure(&run);
-    app.handle.command(Command::Export { run: run.clone(), target }).await?;
+    let intended = app.handle.command(Command::Export { run: run.clone(), target }).await;
+    intended.map_err(|refusal| ApiError::of_run(refusal, run.clone()))?;
     let done = until(&app, &run, |r| !matches!(r.workspace, Workspace::Exporting { .. })).await?;
     match (&done.workspace, &done.exported) {
         (Workspace::Exported, Some((ExportTarget::Ref(name), commit))) => {
@@ -195,7 +201,8 @@ pub(super) async fn discard(
     Path(id): Path<String>,
 ) -> Answer<Json<RunStatus>> {
     let run = find(&app, &id).await?.id;
-    app.handle.command(Command::Discard { run: run.clone() }).await?;
+    let intended = app.handle.command(Command::Discard { run: run.clone() }).await;
+    intended.map_err(|refusal| ApiError::of_run(refusal, run.clone()))?;
     let answered = |r: &Run| r.workspace != Workspace::Discarding || r.stuck().is_some();
     let done = until(&app, &run, answered).await?;
     match done.stuck() {

@@ -196,7 +196,7 @@ pub struct ExportResult {
 }
 
 /// Answer to `GET /v1/runs/{id}/diff`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiffView {
     /// Unified diff with control characters escaped.
     pub text: String,
@@ -276,6 +276,12 @@ pub struct Info {
     pub config_changed: bool,
     /// Runs that are not over.
     pub live_runs: usize,
+    /// Whether it waits for them and ends then.
+    #[serde(default)]
+    pub stopping: bool,
+    /// Directories of runs without a record, which hold work or a receipt and are kept (C4).
+    #[serde(default)]
+    pub unaccounted: Vec<String>,
     /// Last durable event.
     pub seq: u64,
 }

@@ -113,7 +113,7 @@ pub enum Command {
         #[arg(long, value_name = "FILE")]
         patch: Option<PathBuf>,
     },
-    /// Drop the workspace of a run
+    /// Drop the workspace of a run; this cannot be undone
     Discard {
         /// The run
         run: String,
@@ -126,7 +126,7 @@ pub enum Command {
     Manifest(ManifestCommand),
     /// Can this host contain a run? One line for each feature, with the remedy
     Doctor,
-    /// Show what runs were refused
+    /// Show what runs tried and were not allowed to do
     Violations {
         /// Only of this run
         run: Option<String>,
@@ -185,7 +185,7 @@ pub struct RunArgs {
     /// Directory to work on [default: the repository or directory here]
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
-    /// Network grant HOST[:PORT][/PROTO]; repeatable
+    /// Network grant HOST[:PORT][/PROTO]; repeatable; refused by this version
     #[arg(long, value_name = "HOST")]
     pub allow: Vec<String>,
     /// Extra read-only grant SRC[:DST]; repeatable
@@ -218,7 +218,7 @@ pub struct RunArgs {
     /// A name for people
     #[arg(long)]
     pub name: Option<String>,
-    /// A running run whose hold pays for this one
+    /// A running run whose hold pays for this one; refused by this version
     #[arg(long, value_name = "RUN")]
     pub parent: Option<String>,
     /// Makes a repeated request the same request

@@ -162,6 +162,9 @@ async fn diff(global: &Global, output: &Output, run: &str) -> Done {
         return Ok(0);
     }
     output.data(&diff.text);
+    if diff == DiffView::default() {
+        output.say("the run changed nothing");
+    }
     for note in &diff.notes {
         output.say(&format!("note: {}", text::safe(note)));
     }
@@ -193,7 +196,16 @@ async fn export(
     let client = connect::ensured(global).await?;
     let body = ExportRequest { reference, patch: patch.is_some() };
     let path = run_path(run, "/export")?;
-    let result: ExportResult = client.give(Method::POST, &path, &body, None).await?;
+    let mut result: ExportResult = client.give(Method::POST, &path, &body, None).await?;
+    let to_file = patch.as_ref().filter(|file| file.as_os_str() != "-");
+    if let (Some(file), true) = (to_file, output.json) {
+        let content = result.patch.take().unwrap_or_default();
+        crate::files::write_new(file, content.as_bytes())?;
+    }
+    if output.json {
+        output.object(&result);
+        return Ok(0);
+    }
     if let (Some(file), Some(content)) = (&patch, &result.patch) {
         if file.as_os_str() == "-" {
             print_bytes(content.as_bytes());
@@ -204,9 +216,7 @@ async fn export(
         say_notes(output, &result);
         return Ok(0);
     }
-    if output.json {
-        output.object(&result);
-    } else if let (Some(name), Some(commit)) = (&result.reference, &result.commit) {
+    if let (Some(name), Some(commit)) = (&result.reference, &result.commit) {
         output.data(&format!("{commit} {name}\n"));
         // Where files were not committed, they are in the commit below, and git would not merge
         // over them.
@@ -298,16 +308,29 @@ async fn stop(global: &Global, output: &Output, now: bool) -> Done {
     let client = match connect::existing(global).await {
         Ok(client) => client,
         Err(refusal) if refusal.code == Code::HostNoSupervisor => {
-            output.say("no supervisor runs");
+            said(output, None, "no supervisor runs");
             return Ok(0);
         }
         Err(refusal) => return Err(refusal),
     };
     let info: Info = client.get("/v1/info").await?;
     client.give::<_, ()>(Method::POST, "/v1/stop", &StopRequest { now }, None).await?;
+    if info.live_runs > 0 && !now {
+        let runs = if info.live_runs == 1 { "run" } else { "runs" };
+        let text = format!("waiting for {} {runs}; to cancel: ", info.live_runs);
+        output.say(&format!("{text}{} stop --now", output.program));
+    }
     wait_for_end(info.pid).await;
-    output.say(&format!("supervisor {} has stopped", info.pid));
+    said(output, Some(info.pid), &format!("supervisor {} has stopped", info.pid));
     Ok(0)
+}
+
+fn said(output: &Output, stopped: Option<u32>, text: &str) {
+    if output.json {
+        output.object(&serde_json::json!({ "stopped": stopped }));
+    } else {
+        output.say(text);
+    }
 }
 
 /// Waits until a process is gone, through a pidfd.

@@ -72,10 +72,14 @@ impl Output {
         }
     }
 
+    /// The same refusal with commands that lead to the same supervisor.
+    pub fn pasteable(&self, refusal: &Refusal) -> Refusal {
+        refusal.clone().with_help(super::hint::with_program(&refusal.help, &self.program))
+    }
+
     /// A refusal: text on stderr; with `--json` an object on stdout as well.
     pub fn refusal(&self, refusal: &Refusal) {
-        let help = super::hint::with_program(&refusal.help, &self.program);
-        let refusal = refusal.clone().with_help(help);
+        let refusal = self.pasteable(refusal);
         let _ = writeln!(std::io::stderr(), "{}", safe_lines(&refusal.to_string()));
         if self.json {
             self.object(&Problem {

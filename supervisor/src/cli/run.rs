@@ -49,7 +49,9 @@ pub(super) async fn run(global: &Global, output: &Output, args: RunArgs) -> Done
         if !output.json {
             output.data(&format!("{}\n", accepted.run));
         }
-        return Ok(0);
+        let status: RunStatus = client.get(&run_path(accepted.run.as_str(), "")?).await?;
+        let refused = status.outcome.as_deref() == Some("refused");
+        return Ok(if refused { finish(output, &status, false) } else { 0 });
     }
     let status = attached(&client, output, accepted.run.as_str(), args.tty).await?;
     Ok(finish(output, &status, true))
@@ -77,7 +79,8 @@ pub(super) fn finish(output: &Output, status: &RunStatus, was_attached: bool) ->
         }));
     } else if let Some(cause) = &status.cause {
         let code = Code::parse(&cause.code).unwrap_or(Code::RecoveryLost);
-        output.say(&Refusal::new(code, text::safe(&cause.cause)).to_string());
+        let refusal = Refusal::new(code, text::safe(&cause.cause));
+        output.say(&output.pasteable(&refusal).to_string());
     }
     if was_attached && !output.json {
         for (code, count) in &status.denials {

@@ -167,6 +167,10 @@ pub fn info(info: &Info) -> String {
             format!("{file}; it has changed, which counts after `atenea-sup stop`")
         }
     };
+    let live = match info.stopping {
+        true => format!("{}, and stopping", info.live_runs),
+        false => info.live_runs.to_string(),
+    };
     let lines = [
         ("pid", info.pid.to_string()),
         ("helper", info.helper.to_string()),
@@ -176,10 +180,15 @@ pub fn info(info: &Info) -> String {
         ("state", info.state_dir.clone()),
         ("socket", info.socket.clone()),
         ("config", config),
-        ("live runs", info.live_runs.to_string()),
+        ("live runs", live),
         ("last event", info.seq.to_string()),
     ];
-    lines.iter().map(|(name, value)| format!("{name:<10}  {value}\n")).collect()
+    let mut text: String =
+        lines.iter().map(|(name, value)| format!("{name:<10}  {value}\n")).collect();
+    for dir in &info.unaccounted {
+        text.push_str(&format!("unknown     {dir}\n"));
+    }
+    text
 }
 
 fn budget(run: &RunStatus) -> String {
@@ -236,13 +245,15 @@ pub fn violations(rows: &[ViolationView]) -> String {
 
 /// What to do next after a foreground run; `program` begins a command.
 pub fn next_steps(run: &RunStatus, program: &str) -> Option<String> {
+    let nothing_to_take = run.changes.is_some_and(|parts| parts.files == 0);
     (run.workspace == "sealed").then(|| {
-        format!(
-            "{}\n  look: {program} diff {id}\n  take: {program} export {id}\n  \
-             drop: {program} discard {id}",
-            changed(run),
-            id = run.run
-        )
+        let id = &run.run;
+        let take = match nothing_to_take {
+            true => String::new(),
+            false => format!("\n  take: {program} export {id}"),
+        };
+        let what = changed(run);
+        format!("{what}\n  look: {program} diff {id}{take}\n  drop: {program} discard {id}")
     })
 }
 

@@ -2,6 +2,7 @@
 //! each effect is one task that ends in one observation.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use atenea_broker::TokenTable;
@@ -48,6 +49,8 @@ pub struct Inner {
     pub boundary: BoundaryInfo,
     /// Groups that the scan at start found, by run.
     pub leftovers: Mutex<HashMap<RunId, RunGroup>>,
+    /// Directories of runs that the journal does not know, kept for whoever misses them.
+    pub unaccounted: Vec<PathBuf>,
     /// Why exports failed, for the clients that wait for them.
     pub export_failures: Mutex<HashMap<RunId, Refusal>>,
     /// Workspace workers.
@@ -82,6 +85,8 @@ pub struct Parts {
     pub boundary: BoundaryInfo,
     /// Groups that the scan at start found, by run.
     pub leftovers: HashMap<RunId, RunGroup>,
+    /// Directories of runs that the journal does not know, kept for whoever misses them.
+    pub unaccounted: Vec<PathBuf>,
 }
 
 impl Host {
@@ -99,6 +104,7 @@ impl Host {
             journal: parts.journal,
             boundary: parts.boundary,
             leftovers: Mutex::new(parts.leftovers),
+            unaccounted: parts.unaccounted,
             export_failures: Mutex::default(),
             workers: Workers::default(),
             lanes: Lanes::default(),

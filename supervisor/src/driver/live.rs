@@ -57,6 +57,8 @@ pub struct Parts {
     pub accountant: Option<JoinHandle<()>>,
     /// Tasks that capture output.
     pub captures: Vec<JoinHandle<()>>,
+    /// When the helper had started the agent, milliseconds on the boot clock.
+    pub started_ms: Option<u64>,
     /// What the agent's own end was, once reported.
     pub exited: Option<(i32, Rusage)>,
     /// Whether the end was given to the state machine.

@@ -400,6 +400,9 @@ fn record_of(live: &Live) -> atenea_broker::Record {
 pub(super) async fn go(inner: &Arc<Inner>, run: &RunId) -> Result<Observation, Refusal> {
     match inner.helper.call(Request::Go { run: run.clone() }).await? {
         Reply::Started => {
+            if let Some(live) = inner.live.get(run) {
+                live.with(|parts| parts.started_ms = Some(crate::clock::now().boot_ms));
+            }
             watch_disk(inner, run).await;
             Ok(Observation::AgentStarted { run: run.clone() })
         }

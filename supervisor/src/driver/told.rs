@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use atenea_core::event::{Exit, Usage};
+use atenea_core::event::{Exit, Usage, Violation};
 use atenea_core::input::Observation;
 use atenea_core::{Code, Refusal, RunId};
 use atenea_launcher::protocol::{Event, Reply, Request, Rusage};
@@ -57,6 +57,7 @@ fn spawn_end(inner: &Arc<Inner>, run: RunId, wait_status: Option<i32>, rusage: O
         return;
     }
     let inner = Arc::clone(inner);
+    let now = crate::clock::now().boot_ms;
     tokio::spawn(async move {
         let exit = wait_status.map_or(Exit::Unknown, exit_of);
         let asked = inner.helper.call(Request::Usage { run: run.clone() }).await;
@@ -68,18 +69,33 @@ fn spawn_end(inner: &Arc<Inner>, run: RunId, wait_status: Option<i32>, rusage: O
         if used.is_some_and(|u| u.oom_kills > 0) && exit == Exit::Signal(9) {
             out_of_memory(&inner, run.clone()).await;
         }
-        let started = inner.run(&run).await.ok().and_then(|r| r.started_at);
-        let now = crate::clock::now().boot_ms;
+        if let Some(count) = used.map(|u| u.group.pids_refused).filter(|count| *count > 0) {
+            inner.observe(too_many_tasks(&run, count)).await;
+        }
+        // An agent can end before the word that it was started is here.
+        let started = live.with(|parts| parts.started_ms).unwrap_or(now);
         let from_children = rusage.map(|r| r.user_us.saturating_add(r.system_us));
         let usage = Usage {
             cpu_us: used.map(|u| u.group.cpu_usec).or(from_children),
             memory_peak_bytes: used.map(|u| u.group.memory_peak_bytes),
             pids_peak: used.map(|u| u.group.pids_peak),
             output_bytes: Some(live.hub.total()),
-            wall_ms: started.map(|at| now.saturating_sub(at.boot_ms)),
+            wall_ms: Some(now.saturating_sub(started)),
         };
         inner.observe(Observation::Exited { run, exit, usage }).await;
     });
+}
+
+/// Forks that the limit refused: the run goes on, and its receipt says so.
+fn too_many_tasks(run: &RunId, count: u64) -> Observation {
+    let violation = Violation {
+        phase: "cap".to_owned(),
+        code: Code::LimitPids,
+        subject: "processes and threads".to_owned(),
+        count,
+        killed_run: false,
+    };
+    Observation::Violation { run: run.clone(), violation }
 }
 
 /// A wait status as the agent's end.

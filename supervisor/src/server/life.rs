@@ -84,6 +84,7 @@ async fn start(opened: Opened, daemon: bool) -> Result<Running, Refusal> {
         instance,
         journal: journal.clone(),
         leftovers,
+        unaccounted: unknown.kept.clone(),
     });
     host.connect(handle.clone());
     let running = tokio::spawn(driver.run(Arc::new(host.clone())));

@@ -1,7 +1,7 @@
 //! Recovery at start: what is there is looked at before it is compared with what should be.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use atenea_core::input::Observation;
@@ -52,12 +52,14 @@ pub(super) fn scan(root: &Path, instance: &str) -> Result<Option<Scan>, Refusal>
 pub(super) struct Unknown {
     groups: Vec<RunGroup>,
     dirs: Vec<RunId>,
+    /// Kept: what is in them belongs to somebody.
+    pub(super) kept: Vec<PathBuf>,
 }
 
 /// Splits a scan: groups of runs that the journal knows are left to their cleanup steps.
 pub(super) fn split(scan: Option<Scan>, state: &State) -> (HashMap<RunId, RunGroup>, Unknown) {
     let mut known = HashMap::new();
-    let mut unknown = Unknown { groups: Vec::new(), dirs: Vec::new() };
+    let mut unknown = Unknown { groups: Vec::new(), dirs: Vec::new(), kept: Vec::new() };
     let Some(Scan { observed }) = scan else { return (known, unknown) };
     for seen in observed.groups {
         // A run that has ended and left nothing has no cleanup step any more.
@@ -71,9 +73,10 @@ pub(super) fn split(scan: Option<Scan>, state: &State) -> (HashMap<RunId, RunGro
         if state.runs.contains_key(&dir.run) {
             continue;
         }
-        if dir.has_workspace {
-            // C4: somebody's work without a record of it, after a loss a person accepted.
-            tracing::warn!("{} has a workspace but no record; it is kept", dir.run);
+        if dir.is_precious() {
+            // C4: somebody's work or proof without a record, after a loss a person accepted.
+            tracing::warn!("{} is kept: no record knows its run", dir.path.display());
+            unknown.kept.push(dir.path);
         } else {
             unknown.dirs.push(dir.run);
         }

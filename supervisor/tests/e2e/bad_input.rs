@@ -271,14 +271,22 @@ fn a_journal_of_a_newer_version_is_refused_and_not_changed() {
 fn a_journal_that_was_cut_or_replaced_is_refused_until_a_person_accepts_the_loss() {
     let world = World::new();
     world.sup(&["run", "--", "true"]).ends(0);
+    let lost = world.run_dir(world.last()["run"].as_str().unwrap());
+    let half_made = world.run_dir("r_000000000000");
     world.sup(&["stop"]).ends(0);
     let store = world.state().join("journal/journal.redb");
     std::fs::remove_file(&store).unwrap();
     world.sup(&["run", "--", "true"]).ends(125).says("journal.truncated");
     world.sup(&["journal", "verify"]).ends(1);
     world.sup(&["journal", "recover", "--accept-loss"]).ends(0);
+    std::fs::create_dir(&half_made).unwrap();
     world.sup(&["run", "--", "true"]).ends(0);
     world.sup(&["journal", "verify"]).ends(0);
+    // C4: what proves the lost run stays and is named; what proves nothing goes.
+    assert!(lost.join("receipt.json").exists());
+    assert!(!half_made.exists());
+    let unknown = &world.sup(&["--json", "info"]).ends(0).object()["unaccounted"];
+    assert_eq!(unknown, &serde_json::json!([lost.to_str().unwrap()]));
 }
 
 #[test]

@@ -76,6 +76,7 @@ fn a_receipt_is_there_only_when_the_run_has_ended_and_is_what_the_journal_says()
     assert_eq!((&receipt["label"], &receipt["enforced"]), (&"sandboxed".into(), &true.into()));
     assert_eq!(receipt["self_test"]["refused"], receipt["self_test"]["acts"]);
     assert!(receipt["self_test"]["acts"].as_u64().unwrap() > 0);
+    assert!(receipt["usage"]["wall_ms"].is_u64(), "{receipt}");
     // A receipt that was changed on disk is not handed out.
     let path = world.run_dir(&run).join("receipt.json");
     let text = std::fs::read_to_string(&path).unwrap().replace("cancelled", "exited");
@@ -96,6 +97,7 @@ fn trusted_host_is_refused_unless_allowed_and_then_labelled() {
     assert_eq!(run["enforced"], false);
     let receipt = world.receipt(run["run"].as_str().unwrap());
     assert_eq!(receipt["label"], "unsandboxed");
+    assert!(receipt["usage"]["wall_ms"].is_u64(), "a short run lasted, too: {receipt}");
     assert!(world.sup(&["status", "--all"]).out.contains("UNSANDBOXED"));
 }
 
@@ -129,6 +131,7 @@ fn stop_waits_for_runs_and_with_now_cancels_them() {
     assert_eq!(info["generation"], 3);
     world.sup(&["stop"]).ends(0);
     assert!(world.sup(&["stop"]).ends(0).err.contains("no supervisor runs"));
+    assert!(world.sup(&["--json", "stop"]).ends(0).object()["stopped"].is_null());
 }
 
 #[test]

@@ -106,6 +106,7 @@ fn the_limit_of_processes_stops_forks_and_not_the_run() {
     assert!(!out.out.contains("over") || out.status == 0, "{out:?}");
     let receipt = world.receipt(world.last()["run"].as_str().unwrap());
     assert!(receipt["usage"]["pids_peak"].as_u64().is_none_or(|peak| peak <= 32), "{receipt}");
+    assert!(receipt["denials"]["limit.pids"].as_u64().is_some_and(|n| n > 0), "{receipt}");
     // C1: the ones that were started are gone; the end of the test looks at the groups.
 }
 

@@ -74,6 +74,11 @@ fn export_goes_to_a_ref_of_ones_own_only_when_it_is_free() {
     assert_eq!(world.status(&run)["workspace"], "sealed");
     world.sup(&["export", &run, "--ref", "refs/heads/agent"]).ends(0);
     assert_eq!(git(&work, &["show", "agent:file"]), "one\ntwo\n");
+    // Nor does a second one that is refused undo the first.
+    world.sup(&["export", &run, "--ref", "../../x"]).ends(4).says("export.bad_ref");
+    world.sup(&["export", &run, "--ref", "refs/heads/bad..ref"]).ends(4).says("export.bad_ref");
+    world.sup(&["export", &run, "--ref", "refs/heads/main"]).ends(4).says("export.ref_moved");
+    assert_eq!(world.status(&run)["workspace"], "exported");
 }
 
 #[test]
@@ -93,6 +98,8 @@ fn export_writes_a_patch_that_applies() {
     std::fs::remove_file(&patch).unwrap();
     world.sup(&["export", &run, "--patch", patch.to_str().unwrap()]).ends(0);
     assert_eq!(git(&work, &["status", "--porcelain"]), "");
+    let object = world.sup(&["--json", "export", &run, "--patch", "-"]).ends(0).object();
+    assert_eq!(object["patch"], std::fs::read_to_string(&patch).unwrap());
     git(&work, &["apply", patch.to_str().unwrap()]);
     assert_eq!(std::fs::read_to_string(work.join("file")).unwrap(), "one\ntwo\n");
     assert_eq!(std::fs::read(work.join("binary")).unwrap(), [0, 1, 2]);
@@ -136,7 +143,9 @@ fn a_run_that_changed_nothing_leaves_no_workspace() {
     assert!(!dir.join("ws").exists() && !dir.join("base.git").exists());
     let status = world.status(&run);
     assert_eq!((&status["changed"], &status["workspace"]), (&0.into(), &"discarded".into()));
-    world.sup(&["export", &run]).ends(4).says("export.nothing");
+    let refused = world.sup(&["export", &run]).ends(4).says("export.nothing");
+    refused.tells("changed nothing");
+    assert_eq!(world.sup(&["diff", &run]).ends(0).tells("changed nothing").out, "");
 }
 
 #[test]

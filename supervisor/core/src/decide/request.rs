@@ -52,7 +52,9 @@ fn check_name(state: &State, spec: &RunSpec) -> Result<(), Refusal> {
     match other.filter(|other| other.phase != Phase::Ended) {
         Some(other) => {
             let cause = format!("run {} is called {name} and has not ended", other.id);
-            Err(Refusal::new(Code::ProcessNameTaken, cause))
+            Err(Refusal::new(Code::ProcessNameTaken, cause).with_help(format!(
+                "use another --name, or wait for that run to end: atenea-sup wait {name}"
+            )))
         }
         None => Ok(()),
     }

@@ -22,6 +22,9 @@ pub fn explain(manifest: &Manifest) -> Vec<String> {
     }
     let image = manifest.runtime.image.as_deref().unwrap_or("host");
     lines.push(match image {
+        "host" if manifest.profile() == Profile::TrustedHost => {
+            "It runs on this host itself.".to_owned()
+        }
         "host" => "It runs on this host's own programs and libraries, read-only.".to_owned(),
         image => format!("It runs on the image {}.", quoted(image)),
     });
@@ -103,6 +106,10 @@ fn workspace(manifest: &Manifest, lines: &mut Vec<String>) {
 }
 
 fn network(manifest: &Manifest, lines: &mut Vec<String>) {
+    if manifest.profile() == Profile::TrustedHost {
+        lines.push("It reaches whatever this host reaches.".to_owned());
+        return;
+    }
     if manifest.network.is_empty() && manifest.private_network.is_empty() {
         lines.push("It reaches no network.".to_owned());
     }
@@ -172,7 +179,7 @@ fn money(manifest: &Manifest, lines: &mut Vec<String>) {
     lines.push(match &manifest.budget {
         Some(budget) => {
             let account = budget.account.as_ref().map_or("default", |account| account.as_str());
-            format!("{} USD of the account {} are held for it.", budget.usd, quoted(account))
+            format!("${} of the account {} is held for it.", budget.usd, quoted(account))
         }
         None => "No money is held; nothing that costs can be called.".to_owned(),
     });

@@ -327,7 +327,7 @@ fn explanations_name_every_grant_and_no_value_of_a_variable() {
         "\"NPM\"",
         "sub-domain of \"example.org\"",
         "inspected",
-        "2 USD",
+        "$2 of the account",
         "memory 1GiB",
         ".agent/**",
     ] {
@@ -336,5 +336,7 @@ fn explanations_name_every_grant_and_no_value_of_a_variable() {
     assert!(!lines.contains("hunter2"), "E4: {lines}");
     let mut trusted = base();
     trusted.profile = Some(Profile::TrustedHost);
-    assert!(explain(&trusted).join("\n").contains("NOT SANDBOXED"));
+    let lines = explain(&trusted).join("\n");
+    assert!(lines.contains("NOT SANDBOXED"), "{lines}");
+    assert!(!lines.contains("read-only") && !lines.contains("no network"), "{lines}");
 }
