@@ -104,6 +104,11 @@ impl StateDir {
         self.run(run).join("receipt.json")
     }
 
+    /// The objects of an export on their way to the repository.
+    pub fn pack(&self, run: &RunId) -> PathBuf {
+        self.run(run).join("export.pack")
+    }
+
     /// The accepted changes as a patch.
     pub fn patch(&self, run: &RunId) -> PathBuf {
         self.run(run).join("changes.patch")

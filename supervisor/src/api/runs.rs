@@ -177,6 +177,10 @@ pub(super) async fn export(
     let intended = app.handle.command(Command::Export { run: run.clone(), target }).await;
     intended.map_err(|refusal| ApiError::of_run(refusal, run.clone()))?;
     let done = until(&app, &run, |r| !matches!(r.workspace, Workspace::Exporting { .. })).await?;
+    // One that was exported before is so still, whatever became of this request.
+    if let Some(refusal) = app.host.export_failure(&run) {
+        return Err(ApiError::of_run(refusal, run));
+    }
     match (&done.workspace, &done.exported) {
         (Workspace::Exported, Some((ExportTarget::Ref(name), commit))) => {
             let result = ExportResult {
@@ -191,7 +195,7 @@ pub(super) async fn export(
             let result = ExportResult { patch, ..ExportResult::default() };
             Ok(Json(app.host.with_left_out(&run, result)?))
         }
-        _ => Err(ApiError::of_run(app.host.export_failure(&run), run)),
+        _ => Err(ApiError::of_run(Refusal::new(Code::ExportNothing, "the export failed"), run)),
     }
 }
 

@@ -112,6 +112,8 @@ impl Session {
         command.process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         if let Some(who) = who {
+            // What belongs to somebody else can be reached by them, our log through it.
+            command.stderr(Stdio::null());
             // The standard library drops supplementary groups when it sets a uid as root.
             command.gid(who.gid).uid(who.uid);
         }

@@ -276,6 +276,8 @@ pub(super) fn unexpected(answer: &Answer) -> Refusal {
 /// also when it grew beyond them before the accountant looked, and an end for one that was made to
 /// take for ever.
 const SEAL_SECONDS_MAX: u64 = 900;
+/// Longest time of one export, seconds.
+const EXPORT_SECONDS_MAX: u64 = 600;
 
 /// Seals what the agent left. Without changes that count, nothing is left to miss. A workspace that
 /// was made so that it cannot be sealed is kept as it is: a person may look at it and discard it.
@@ -386,10 +388,19 @@ pub(super) async fn export(
     target: ExportTarget,
     at_wall_ms: u64,
 ) -> Vec<Observation> {
-    let done = match target {
-        ExportTarget::Ref(name) => export_ref(inner, run, &name, at_wall_ms).await.map(Some),
-        ExportTarget::Patch => export_patch(inner, run).await.map(|()| None),
+    let work = async {
+        match target {
+            ExportTarget::Ref(name) => export_ref(inner, run, &name, at_wall_ms).await.map(Some),
+            ExportTarget::Patch => export_patch(inner, run).await.map(|()| None),
+        }
     };
+    // The agent's content decides how long it takes; giving up kills the worker and its git.
+    let limit = std::time::Duration::from_secs(EXPORT_SECONDS_MAX);
+    let done = tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
+        let cause = format!("it could not be written in {EXPORT_SECONDS_MAX} s");
+        Err(Refusal::new(Code::FsTooLarge, cause)
+            .with_help("export to a ref, which compares no content, or copy the workspace"))
+    });
     match done {
         Ok(commit) => vec![Observation::Exported { run: run.clone(), commit }],
         Err(refusal) => {
@@ -409,23 +420,60 @@ async fn export_ref(
     let sealed = sealed(&prepared, run)?;
     let record = inner.run(run).await?;
     let who = writer_of(&prepared.source);
-    if let Some(who) = who {
-        share_store(inner, run, who).await?;
-    }
+    let pack = inner.dirs.pack(run);
+    forget_file(&pack)?;
     let title = record.spec.name.as_ref().map_or_else(|| run.to_string(), ToString::to_string);
     let text = format!("{}: changes of run {title}\n\nAtenea-Run: {run}\n", record.spec.program);
-    let request = Request::ExportRef {
+    let request = Request::PackExport {
         store: inner.dirs.base(run).as_path().into(),
         sealed,
-        repository: prepared.source,
-        name: RawPath(name.as_bytes().to_vec()),
-        expected: None,
+        knows_base: knows_base(inner, &record, &prepared.source, who).await?,
         message: atenea_workspace::export::Message { text, seconds: at_wall_ms / 1_000 },
         identity: prepared.identity,
+        pack: pack.as_path().into(),
+        reader: who.map(|who| (who.uid, who.gid)),
     };
-    match inner.workers.ask(who, &request, |_| {}).await? {
-        Answer::Exported(exported) => Ok(exported.commit),
+    let commit = match inner.workers.ask(None, &request, |_| {}).await? {
+        Answer::Packed(packed) => packed.commit,
+        other => return Err(unexpected(&other)),
+    };
+    let request = Request::ImportRef {
+        repository: prepared.source,
+        name: RawPath(name.as_bytes().to_vec()),
+        commit: commit.clone(),
+        expected: None,
+        pack: pack.as_path().into(),
+    };
+    let imported = inner.workers.ask(who, &request, |_| {}).await;
+    forget_file(&pack)?;
+    match imported? {
+        Answer::Imported(_) => Ok(commit),
         other => Err(unexpected(&other)),
+    }
+}
+
+/// Whether the repository still has the commit the run started from: it may have been pruned.
+async fn knows_base(
+    inner: &Inner,
+    record: &Run,
+    source: &Source,
+    who: Option<As>,
+) -> Result<bool, Refusal> {
+    let Some(commit) = record.base_commit.clone() else { return Ok(false) };
+    let request = Request::Knows { repository: source.clone(), commit };
+    match inner.workers.ask(who, &request, |_| {}).await? {
+        Answer::Knows(knows) => Ok(knows),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// Removes what an export that broke off may have left.
+fn forget_file(file: &std::path::Path) -> Result<(), Refusal> {
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(files::io_refusal(file, &error))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -438,27 +486,11 @@ fn writer_of(source: &Source) -> Option<As> {
     (own == 0 && source.owner != 0).then_some(As { uid: source.owner, gid })
 }
 
-/// Lets the repository's owner read the store of the sealed result.
-async fn share_store(inner: &Inner, run: &RunId, who: As) -> Result<(), Refusal> {
-    let dir = inner.dirs.base(run).as_path().into();
-    let request = Request::GiveTo { dir, uid: who.uid, gid: who.gid, from: None };
-    match inner.workers.ask(None, &request, |_| {}).await? {
-        Answer::HandedOver(_) => Ok(()),
-        other => Err(unexpected(&other)),
-    }
-}
-
 async fn export_patch(inner: &Inner, run: &RunId) -> Result<(), Refusal> {
     let prepared = Prepared::load(inner, run)?;
     let sealed = sealed(&prepared, run)?;
     let file = inner.dirs.patch(run);
-    // A repeated export after a crash writes it anew.
-    match std::fs::remove_file(&file) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(files::io_refusal(&file, &error));
-        }
-        _ => {}
-    }
+    forget_file(&file)?;
     let store = inner.dirs.base(run).as_path().into();
     let request = Request::ExportPatch { store, sealed, file: file.as_path().into() };
     match inner.workers.ask(None, &request, |_| {}).await? {

@@ -110,6 +110,14 @@ fn a_repository_of_another_user_gets_nothing_that_belongs_to_root() {
     std::fs::set_permissions(world.dir(), mode).unwrap();
     let name = change_and_export(&world, &work);
     assert_eq!(git(&work, &["show", &format!("{name}:file")]), "one\ntwo\n");
+    // Nothing of the run became theirs: what is in its store was not all exported.
+    let run = world.last()["run"].as_str().unwrap().to_owned();
+    let kept = picture(&world.run_dir(&run));
+    assert!(kept.iter().any(|(path, ..)| path.ends_with("base.git/config")));
+    for (path, ..) in kept {
+        let owner = std::os::unix::fs::MetadataExt::uid(&path.symlink_metadata().unwrap());
+        assert_ne!(owner, other, "{}", path.display());
+    }
     // S6: objects and ref were written with the rights of the repository's owner.
     for (path, ..) in picture(&work) {
         let owner = std::os::unix::fs::MetadataExt::uid(&path.symlink_metadata().unwrap());

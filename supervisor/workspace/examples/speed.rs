@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use atenea_workspace::{
     CloneOptions, NoProgress, SealOptions, SnapshotOptions, clone_private, diff, diff_json,
-    export_ref, inspect, is_unchanged, seal, snapshot,
+    import_ref, inspect, is_unchanged, pack_export, seal, snapshot,
 };
 
 fn git(dir: &Path, args: &[&str]) {
@@ -74,6 +74,9 @@ fn main() {
     let message = atenea_workspace::export::Message { text: "x".to_owned(), seconds: 1 };
     let name = atenea_workspace::RawPath(b"refs/atenea/x".to_vec());
     let who = atenea_workspace::Identity::default();
-    timed("export", || export_ref(&store, &sealed, &source, &name, None, &message, &who));
+    let pack = dir.path().join("export.pack");
+    let packed =
+        timed("export: pack", || pack_export(&store, &sealed, true, &message, &who, &pack, None));
+    timed("export: import", || import_ref(&source, &name, &packed.commit, None, &pack));
     println!("peak memory of this process: {}", peak_kib());
 }

@@ -1,21 +1,24 @@
 //! Accepting the work of a run: a commit and one new ref in the user's repository, or a patch.
 //!
-//! Runs as the repository owner's uid (S6). The commit is made from inputs only, so a repeated
-//! export gives the same id; objects are checked again where they arrive; the ref moves by
-//! compare-and-swap, and no hook of the repository runs. Everything may be repeated after a crash
-//! (R2, R3): what is there already is success.
+//! Two processes do it. The supervisor makes commits and pack from the run's store; whoever owns the
+//! repository (S6) gets the pack, takes the objects and moves the ref. The commit is made from inputs
+//! only, so a repeated export gives the same id; objects are checked again where they arrive; the ref
+//! moves by compare-and-swap, and no hook of the repository runs. Everything may be repeated after a
+//! crash (R2, R3): what is there already is success.
 
 use std::path::Path;
 
 use atenea_core::{Code, Refusal};
 use gix_hash::ObjectId;
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::diff::diff_tree;
 use crate::fail::{at_path, io};
 use crate::git::nul_parts;
 use crate::identity::{Identity, NOBODY};
-use crate::ids::{id_of, parse, random_name};
+use crate::ids::{id_of, parse};
 use crate::inspect::Source;
 use crate::path::{RawPath, shown};
 use crate::seal::Sealed;
@@ -30,18 +33,13 @@ pub struct Message {
     pub seconds: u64,
 }
 
-/// An exported commit.
+/// The commits of an export, packed for the repository they go to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Exported {
-    /// Its id.
+pub struct Packed {
+    /// The agent's commit.
     pub commit: String,
     /// The commit below it, with the uncommitted files that the run started from.
-    #[serde(default)]
     pub base: Option<String>,
-    /// The ref that names it.
-    pub name: RawPath,
-    /// Whether the ref named it before this call.
-    pub repeated: bool,
 }
 
 /// Namespaces of refs that mean something to git itself.
@@ -52,65 +50,132 @@ const RESERVED: &[&str] =
 const BASE_MESSAGE: &str = "Uncommitted state the run started from\n\n\
     The files as they were on disk when the run began, before the agent changed any.\n";
 
-/// Writes the result on top of the base commit and points a ref at it: as one commit, or as two when
-/// the run started from files that were not committed. The first then holds those, so that the
-/// second is the agent's work and nothing else. `expected` is the value the ref must have; none
-/// means that it must not exist. Changes that cannot be exported are left out, see
-/// [`Sealed::left_out`].
+/// Makes the commits of the result, on top of the base commit, and packs what a repository lacks
+/// that has (`knows_base`) or has not the base commit: as one commit, or as two when the run started
+/// from files that were not committed. The first then holds those, so that the second is the agent's
+/// work and nothing else. Changes that cannot be exported are left out, see [`Sealed::left_out`].
+///
+/// Reads the store, which holds more than is exported, and so is done with the supervisor's rights;
+/// of the store, whoever owns the repository gets this pack (`reader`: uid and gid) and nothing else.
 ///
 /// # Errors
 /// `export.*`, `fs.*`.
-pub fn export_ref(
+pub fn pack_export(
     store: &Path,
     sealed: &Sealed,
-    repository: &Source,
-    name: &RawPath,
-    expected: Option<&str>,
+    knows_base: bool,
     message: &Message,
     identity: &Identity,
-) -> Result<Exported, Refusal> {
+    pack: &Path,
+    reader: Option<(u32, u32)>,
+) -> Result<Packed, Refusal> {
     let (store, meta) = Store::open(store)?;
-    if !meta.root_is_repository() || !repository.is_repository() {
-        return Err(Refusal::new(Code::ExportNotRepository, repository.root.shown()));
+    if !meta.root_is_repository() {
+        return Err(Refusal::new(Code::ExportNotRepository, meta.root.shown()));
     }
-    check_ref(repository, name)?;
     if sealed.result_tree == meta.base_tree {
         return Err(sealed.nothing(false));
     }
     let commits = Commits::new(&store, &meta, sealed, message, identity)?;
-    let commit = commits.last;
-    let exported = |repeated| Exported {
-        commit: commit.to_string(),
-        base: commits.base.map(|id| id.to_string()),
-        name: name.clone(),
-        repeated,
-    };
+    store.import(commits.texts.len(), Some(Code::ExportBadPath), |pack| {
+        commits.texts.iter().try_for_each(|text| pack.object(gix_object::Kind::Commit, text))
+    })?;
+    let mut revs = format!("{}\n", commits.last);
+    if let (true, Some(base)) = (knows_base, &meta.base_commit) {
+        revs.push_str(&format!("^{base}\n"));
+    }
+    let file = std::fs::File::create_new(pack).map_err(at_path("making", pack))?;
+    if let Some((uid, gid)) = reader {
+        std::os::unix::fs::fchown(&file, Some(uid), Some(gid))
+            .map_err(at_path("giving away", pack))?;
+    }
+    store.git("pack-objects").args(["--revs", "--stdout", "-q"]).run_to_file(file, |out| {
+        out.write_all(revs.as_bytes()).map_err(|error| io(format!("writing: {error}")))
+    })?;
+    let base = commits.base.map(|id| id.to_string());
+    Ok(Packed { commit: commits.last.to_string(), base })
+}
+
+/// Whether a repository has a commit.
+///
+/// # Errors
+/// `fs.*` when git cannot be asked.
+pub fn knows(repository: &Source, commit: &str) -> Result<bool, Refusal> {
+    let id = parse(commit.as_bytes())?;
+    let known = repository.git("cat-file").args(["-e", &format!("{id}^{{commit}}")]);
+    Ok(known.outcome()?.ok())
+}
+
+/// Takes the objects of a pack into the repository and points a ref at a commit; with the rights of
+/// the repository's owner. `expected` is the value the ref must have; none means that it must not
+/// exist. `true`: the ref named the commit before this call.
+///
+/// # Errors
+/// `export.*`, `fs.*`.
+pub fn import_ref(
+    repository: &Source,
+    name: &RawPath,
+    commit: &str,
+    expected: Option<&str>,
+    pack: &Path,
+) -> Result<bool, Refusal> {
+    if !repository.is_repository() {
+        return Err(Refusal::new(Code::ExportNotRepository, repository.root.shown()));
+    }
+    let commit = parse(commit.as_bytes())?.to_string();
+    check_ref(repository, name)?;
     let now = read_ref(repository, name)?;
-    if now.as_deref() == Some(commit.to_string().as_str()) {
-        return Ok(exported(true));
+    if now.as_deref() == Some(commit.as_str()) {
+        return Ok(true);
     }
     if now.as_deref() != expected {
         return Err(moved(name, now.as_deref(), expected));
     }
-    store.import(commits.texts.len(), Some(Code::ExportBadPath), |pack| {
-        commits.texts.iter().try_for_each(|text| pack.object(gix_object::Kind::Commit, text))
-    })?;
-    send_objects(&store, &meta, repository, &commit)?;
+    check_places(repository, name)?;
+    let file = std::fs::File::open(pack).map_err(at_path("opening", pack))?;
+    repository.git("index-pack").args(["--stdin", "--strict"]).run_from_file(file)?;
     let old = expected.map_or_else(|| ObjectId::null(crate::ids::KIND).to_string(), str::to_owned);
     let outcome = repository
         .git("update-ref")
+        // The line of a log that is there is made of nothing the repository says.
+        .env("GIT_COMMITTER_NAME", NOBODY.0)
+        .env("GIT_COMMITTER_EMAIL", NOBODY.1)
         .args(["--no-deref", "-m", "atenea: export"])
         .arg(crate::path::os(&name.0))
-        .args([commit.to_string(), old])
+        .args([commit, old])
         .outcome()?;
     if outcome.ok() {
-        return Ok(exported(false));
+        return Ok(false);
     }
     let now = read_ref(repository, name)?;
     if now.as_deref() != expected {
         return Err(moved(name, now.as_deref(), expected));
     }
     Err(outcome.refusal(not_written(repository, name)))
+}
+
+/// S7: what an export writes lies in the repository itself. A planted link in the place of objects,
+/// refs or their logs would lead git anywhere.
+fn check_places(repository: &Source, name: &RawPath) -> Result<(), Refusal> {
+    let Some(common) = &repository.common_dir else { return Ok(()) };
+    let common = common.as_path();
+    let dir = crate::beneath::open_dir(common)?;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let places = [Path::new("objects/pack"), Path::new("objects/info"), name.as_path()];
+    let logs = Path::new("logs").join(name.as_path());
+    for place in places.into_iter().chain([logs.as_path()]) {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        match rustix::fs::openat2(&dir, place, flags, Mode::empty(), resolve) {
+            Ok(_) | Err(Errno::NOENT) => {}
+            Err(Errno::LOOP | Errno::XDEV) => {
+                let cause = format!("a link is on the way to {:?} in {common:?}", place);
+                return Err(Refusal::new(Code::ExportBadRef, cause)
+                    .with_help("nothing is written through links: use --patch FILE"));
+            }
+            Err(error) => return Err(at_path("reading", &common.join(place))(error)),
+        }
+    }
+    Ok(())
 }
 
 /// Why git, which does not say it, wrote no ref: the name is not always at fault (S6).
@@ -241,37 +306,6 @@ fn commit_text(
     }
     text.push_str(&format!("author {who}\ncommitter {who}\n\n{}\n", message.trim_end()));
     Ok(text.into_bytes())
-}
-
-/// Sends what the repository lacks. The base commit is there, unless it was pruned meanwhile: then
-/// its history is sent again.
-fn send_objects(
-    store: &Store,
-    meta: &BaseMeta,
-    repository: &Source,
-    commit: &ObjectId,
-) -> Result<(), Refusal> {
-    let mut revs = format!("{commit}\n");
-    if let Some(base) = &meta.base_commit {
-        let known = repository.git("cat-file").args(["-e", &format!("{base}^{{commit}}")]);
-        if known.outcome()?.ok() {
-            revs.push_str(&format!("^{base}\n"));
-        }
-    }
-    let path = store.path.join(random_name("export-")?);
-    let file = std::fs::File::create_new(&path).map_err(at_path("making", &path))?;
-    let sent = store
-        .git("pack-objects")
-        .args(["--revs", "--stdout", "-q"])
-        .run_to_file(file, |out| {
-            out.write_all(revs.as_bytes()).map_err(|error| io(format!("writing: {error}")))
-        })
-        .and_then(|()| std::fs::File::open(&path).map_err(at_path("opening", &path)))
-        .and_then(|file| {
-            repository.git("index-pack").args(["--stdin", "--strict"]).run_from_file(file)
-        });
-    let _ = std::fs::remove_file(&path);
-    sent.map(drop)
 }
 
 /// Writes a patch that `git apply` takes, byte for byte; for plain directories too. Changes that

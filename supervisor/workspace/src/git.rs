@@ -27,7 +27,9 @@ pub(crate) const EMPTY_TREE: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
 
 /// Settings that keep git from starting anything (S7).
 const SETTINGS: &[(&str, &str)] = &[
+    ("advice.graftFileDeprecated", "false"),
     ("core.fsmonitor", "false"),
+    ("core.logAllRefUpdates", "false"),
     ("core.hooksPath", "/dev/null"),
     ("core.untrackedCache", "false"),
     ("core.attributesFile", "/dev/null"),

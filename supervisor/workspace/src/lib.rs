@@ -52,7 +52,7 @@ pub mod worker;
 
 pub use clone::{Base, Clone, CloneOptions, clone_private};
 pub use diff::{DiffFile, DiffText, diff, diff_json};
-pub use export::{Exported, export_patch, export_ref, read_ref};
+pub use export::{Packed, export_patch, import_ref, knows, pack_export, read_ref};
 pub use filter::Filter;
 pub use handover::{HandOver, give_to};
 pub use history::History;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clone::{Clone as PrivateClone, CloneOptions};
 use crate::diff::{DiffFile, DiffText};
-use crate::export::{Exported, Message};
+use crate::export::{Message, Packed};
 use crate::handover::HandOver;
 use crate::identity::Identity;
 use crate::inspect::Source;
@@ -92,22 +92,42 @@ pub enum Request {
         /// What was sealed.
         sealed: Sealed,
     },
-    /// See [`crate::export_ref`].
-    ExportRef {
+    /// See [`crate::knows`].
+    Knows {
+        /// The user's repository.
+        repository: Source,
+        /// The commit.
+        commit: String,
+    },
+    /// See [`crate::pack_export`].
+    PackExport {
         /// The store.
         store: RawPath,
         /// What was sealed.
         sealed: Sealed,
-        /// The user's repository.
-        repository: Source,
-        /// The ref.
-        name: RawPath,
-        /// Its value before.
-        expected: Option<String>,
+        /// Whether the repository has the base commit.
+        knows_base: bool,
         /// The message and its date.
         message: Message,
         /// The author.
         identity: Identity,
+        /// The file to make.
+        pack: RawPath,
+        /// Who gets it.
+        reader: Option<(u32, u32)>,
+    },
+    /// See [`crate::import_ref`].
+    ImportRef {
+        /// The user's repository.
+        repository: Source,
+        /// The ref.
+        name: RawPath,
+        /// What it names afterwards.
+        commit: String,
+        /// Its value before.
+        expected: Option<String>,
+        /// The objects.
+        pack: RawPath,
     },
     /// See [`crate::read_ref`].
     ReadRef {
@@ -170,8 +190,12 @@ pub enum Answer {
     Diff(DiffText),
     /// To `diff-json`.
     DiffFiles(Vec<DiffFile>),
-    /// To `export-ref`.
-    Exported(Exported),
+    /// To `knows`.
+    Knows(bool),
+    /// To `pack-export`.
+    Packed(Packed),
+    /// To `import-ref`: whether it was done before.
+    Imported(bool),
     /// To `read-ref`.
     Ref(Option<String>),
     /// To `export-patch`: bytes written.
@@ -278,16 +302,22 @@ fn review(request: Request) -> Result<Answer, Refusal> {
         Request::DiffJson { store, sealed } => {
             Answer::DiffFiles(crate::diff_json(store.as_path(), &sealed)?)
         }
-        Request::ExportRef { store, sealed, repository, name, expected, message, identity } => {
-            Answer::Exported(crate::export_ref(
+        Request::Knows { repository, commit } => Answer::Knows(crate::knows(&repository, &commit)?),
+        Request::PackExport { store, sealed, knows_base, message, identity, pack, reader } => {
+            Answer::Packed(crate::pack_export(
                 store.as_path(),
                 &sealed,
-                &repository,
-                &name,
-                expected.as_deref(),
+                knows_base,
                 &message,
                 &identity,
+                pack.as_path(),
+                reader,
             )?)
+        }
+        Request::ImportRef { repository, name, commit, expected, pack } => {
+            let expected = expected.as_deref();
+            let pack = pack.as_path();
+            Answer::Imported(crate::import_ref(&repository, &name, &commit, expected, pack)?)
         }
         Request::ReadRef { repository, name } => Answer::Ref(crate::read_ref(&repository, &name)?),
         Request::ExportPatch { store, sealed, file } => {

@@ -5,15 +5,15 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use atenea_workspace::export::Message;
 use atenea_workspace::{
-    CloneOptions, Filter, clone::Base, diff, diff_json, export_patch, export_ref, identity,
-    is_unchanged,
+    CloneOptions, Filter, clone::Base, diff, diff_json, export_patch, identity, is_unchanged,
 };
-use support::{Bench, ada, bench, chmod, git, git_command, picture, raw, write};
+use support::{Bench, ada, bench, chmod, export_ref, git, git_command, picture, raw, write};
 
 const HOOKS: &[&str] = &[
     "post-index-change",
@@ -301,4 +301,56 @@ fn packs_of_the_clone_share_no_inode_with_the_cache() {
     assert!(!own.is_empty());
     assert!(own.is_disjoint(&inodes(&bench.cache.join("packs"))));
     assert!(own.is_disjoint(&inodes(&bench.store.join("objects/pack"))));
+}
+
+#[test]
+fn an_export_writes_through_no_link_that_was_planted_in_the_repository() {
+    for place in ["refs/atenea", "objects", "logs"] {
+        let bench = bench().repository();
+        bench.clone();
+        bench.edit("README.md", "agent\n");
+        let (sealed, source) = (bench.seal(), bench.source());
+        let (inside, outside) = (bench.project.join(".git").join(place), bench.path().join("out"));
+        if inside.exists() {
+            std::fs::rename(&inside, &outside).unwrap();
+        } else {
+            std::fs::create_dir(&outside).unwrap();
+        }
+        symlink(&outside, &inside).unwrap();
+        let before = picture(&outside);
+        let name = raw("refs/atenea/x");
+        let refused = export_ref(&bench.store, &sealed, &source, &name, None, &message(), &ada());
+        assert_eq!(refused.unwrap_err().code, atenea_core::Code::ExportBadRef, "{place}");
+        assert_eq!(picture(&outside), before, "{place}");
+        if place == "refs/atenea" {
+            // Control: git itself follows it.
+            git(&bench.project, &["update-ref", "refs/atenea/x", "HEAD"]);
+            assert_ne!(picture(&outside), before);
+        }
+    }
+}
+
+#[test]
+fn a_log_of_a_ref_gets_no_line_that_the_repository_composed() {
+    let bench = bench().repository();
+    bench.clone();
+    bench.edit("README.md", "agent\n");
+    let (sealed, source) = (bench.seal(), bench.source());
+    for key in ["user.name", "committer.name", "author.name"] {
+        git(&bench.project, &["config", key, "x; touch pwned; #"]);
+    }
+    git(&bench.project, &["config", "core.logAllRefUpdates", "always"]);
+    let logs = bench.project.join(".git/logs/refs/heads");
+    std::fs::create_dir_all(&logs).unwrap();
+    std::fs::write(logs.join("there"), "").unwrap();
+    for name in ["refs/heads/there", "refs/heads/not"] {
+        export_ref(&bench.store, &sealed, &source, &raw(name), None, &message(), &ada()).unwrap();
+    }
+    let line = std::fs::read_to_string(logs.join("there")).unwrap();
+    assert!(line.contains("atenea: export") && !line.contains("pwned"), "{line}");
+    assert!(!logs.join("not").exists());
+    // Control: git itself writes what the repository says.
+    git(&bench.project, &["update-ref", "-m", "m", "refs/heads/control", "HEAD"]);
+    let line = std::fs::read_to_string(logs.join("control")).unwrap();
+    assert!(line.contains("pwned"), "{line}");
 }

@@ -10,9 +10,11 @@ use atenea_core::Code;
 use atenea_workspace::export::Message;
 use atenea_workspace::{
     Base, CloneOptions, Filter, NoProgress, RawPath, SnapshotOptions, SourceKind, clone_private,
-    export_ref, identity, inspect, is_unchanged, snapshot,
+    identity, inspect, is_unchanged, snapshot,
 };
-use support::{Bench, ada, bench, bench_named, chmod, git, git_command, name, picture, raw, write};
+use support::{
+    Bench, ada, bench, bench_named, chmod, export_ref, git, git_command, name, picture, raw, write,
+};
 
 fn read(dir: &RawPath, path: impl AsRef<Path>) -> Vec<u8> {
     std::fs::read(dir.as_path().join(path)).unwrap()

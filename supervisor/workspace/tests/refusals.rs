@@ -10,10 +10,9 @@ use std::process::Command;
 use atenea_core::Code;
 use atenea_workspace::export::Message;
 use atenea_workspace::{
-    CloneOptions, Filter, NoProgress, SealOptions, Sealed, diff_json, export_patch, export_ref,
-    read_ref, seal,
+    CloneOptions, Filter, NoProgress, SealOptions, Sealed, diff_json, export_patch, read_ref, seal,
 };
-use support::{Bench, ada, bench, chmod, git, name, raw};
+use support::{Bench, ada, bench, chmod, export_ref, git, name, raw};
 
 fn message() -> Message {
     Message { text: "m".to_owned(), seconds: 1 }

@@ -6,10 +6,8 @@ mod support;
 use atenea_core::Code;
 use atenea_workspace::diff::Status;
 use atenea_workspace::export::Message;
-use atenea_workspace::{
-    CloneOptions, diff, diff_json, export_patch, export_ref, is_unchanged, read_ref,
-};
-use support::{ada, bench, git, git_command, raw};
+use atenea_workspace::{CloneOptions, diff, diff_json, export_patch, is_unchanged, read_ref};
+use support::{ada, bench, export_ref, git, git_command, raw};
 
 fn message() -> Message {
     Message { text: "Work of a run".to_owned(), seconds: 1_700_000_000 }

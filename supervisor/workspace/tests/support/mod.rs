@@ -6,9 +6,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use atenea_core::Refusal;
+use atenea_workspace::export::Message;
 use atenea_workspace::{
     Clone as PrivateClone, CloneOptions, Identity, NoProgress, RawPath, SealOptions, Sealed,
-    Snapshot, SnapshotOptions, Source, clone_private, inspect, seal, snapshot,
+    Snapshot, SnapshotOptions, Source, clone_private, import_ref, inspect, knows, pack_export,
+    seal, snapshot,
 };
 use tempfile::TempDir;
 
@@ -108,6 +111,34 @@ pub fn ada() -> Identity {
         email: Some("ada@example.org".to_owned()),
         ..Identity::default()
     }
+}
+
+/// An export.
+#[derive(Debug)]
+pub struct Exported {
+    pub commit: String,
+    pub base: Option<String>,
+    pub repeated: bool,
+}
+
+/// The three steps of an export, as the supervisor orders them.
+pub fn export_ref(
+    store: &Path,
+    sealed: &Sealed,
+    source: &Source,
+    name: &RawPath,
+    expected: Option<&str>,
+    message: &Message,
+    identity: &Identity,
+) -> Result<Exported, Refusal> {
+    let meta = std::fs::read(store.join("base.json")).unwrap();
+    let meta: serde_json::Value = serde_json::from_slice(&meta).unwrap();
+    let known = meta["base_commit"].as_str().is_some_and(|base| knows(source, base).unwrap());
+    let dir = tempfile::tempdir().unwrap();
+    let pack = dir.path().join("pack");
+    let packed = pack_export(store, sealed, known, message, identity, &pack, None)?;
+    let repeated = import_ref(source, name, &packed.commit, expected, &pack)?;
+    Ok(Exported { commit: packed.commit, base: packed.base, repeated })
 }
 
 pub fn raw(path: impl AsRef<[u8]>) -> RawPath {
