@@ -168,15 +168,33 @@ async fn start(global: &Global, dirs: &StateDir) -> Result<(), Refusal> {
         // It is detached; nobody waits for it, and its parent is about to exit.
         return Ok(());
     }
-    let _ = tokio::task::spawn_blocking(move || child.wait()).await;
+    let ended = tokio::task::spawn_blocking(move || child.wait()).await;
+    let status = ended.ok().and_then(Result::ok).and_then(|status| status.code());
     match serde_json::from_str::<Refusal>(&told) {
         Ok(refusal) => Err(refusal),
+        // It ended before it could say so, and on a full disk its log says nothing either.
+        Err(_) if status == Some(crate::exit::JOURNAL_FAILED) => Err(journal_failed(dirs)),
         Err(_) => {
             let cause = "the supervisor ended before it was ready".to_owned();
             Err(Refusal::new(Code::HostNoSupervisor, cause)
                 .with_help(format!("see {}", dirs.log().display())))
         }
     }
+}
+
+/// Why a start could not write its journal.
+fn journal_failed(dirs: &StateDir) -> Refusal {
+    /// Below this no commit fits, bytes.
+    const COMMIT_BYTES: u64 = 1 << 20;
+    let stat = rustix::fs::statvfs(dirs.root());
+    let free = stat.map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+    if free < COMMIT_BYTES {
+        let cause = format!("{free} bytes are free, and recovery has to write");
+        return Refusal::new(Code::FsDiskFull, cause)
+            .with_help("free space; the next command recovers, nothing is lost");
+    }
+    Refusal::new(Code::JournalIo, "the supervisor could not write its journal at its start")
+        .with_help(format!("see {}", dirs.log().display()))
 }
 
 fn log_file(dirs: &StateDir) -> std::io::Result<Stdio> {

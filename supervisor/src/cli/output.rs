@@ -48,8 +48,13 @@ impl Output {
     /// Talk on stderr.
     pub fn say(&self, text: &str) {
         if !self.quiet {
-            let _ = writeln!(std::io::stderr(), "{}", safe_lines(text));
+            self.must_say(text);
         }
+    }
+
+    /// What also somebody who wants no talk has to know.
+    pub fn must_say(&self, text: &str) {
+        let _ = writeln!(std::io::stderr(), "{}", safe_lines(text));
     }
 
     /// A line of progress on stderr: redrawn on a terminal.
@@ -80,7 +85,7 @@ impl Output {
     /// A refusal: text on stderr; with `--json` an object on stdout as well.
     pub fn refusal(&self, refusal: &Refusal) {
         let refusal = self.pasteable(refusal);
-        let _ = writeln!(std::io::stderr(), "{}", safe_lines(&refusal.to_string()));
+        self.must_say(&refusal.to_string());
         if self.json {
             self.object(&Problem {
                 code: refusal.code.to_string(),

@@ -80,7 +80,7 @@ pub(super) fn finish(output: &Output, status: &RunStatus, was_attached: bool) ->
     } else if let Some(cause) = &status.cause {
         let code = Code::parse(&cause.code).unwrap_or(Code::RecoveryLost);
         let refusal = Refusal::new(code, text::safe(&cause.cause));
-        output.say(&output.pasteable(&refusal).to_string());
+        output.must_say(&output.pasteable(&refusal).to_string());
     }
     if was_attached && !output.json {
         for (code, count) in &status.denials {

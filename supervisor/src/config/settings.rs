@@ -146,7 +146,7 @@ impl Default for Config {
                 engine: Engine::Bubblewrap,
                 max_concurrent: 8,
                 idle_ms: 60_000,
-                uid_range: UidRange { start: 700_000, count: 65_536 },
+                uid_range: UidRange { start: 1_900_000_000, count: 65_536 },
                 bubblewrap: Bubblewrap { path: "/usr/bin/bwrap".into(), digests: Vec::new() },
             },
             runtime_mounts: Vec::new(),

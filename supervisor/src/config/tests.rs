@@ -90,7 +90,7 @@ fn no_file_is_needed() {
     assert_eq!(config.sandbox.mode, Mode::Enforced);
     assert!(!config.sandbox.allow_trusted_host);
     assert_eq!((config.sandbox.max_concurrent, config.sandbox.idle_ms), (8, 60_000));
-    assert_eq!(config.sandbox.uid_range, UidRange { start: 700_000, count: 65_536 });
+    assert_eq!(config.sandbox.uid_range, UidRange { start: 1_900_000_000, count: 65_536 });
     assert_eq!((config.journal.snapshot_every, config.journal.reserve_bytes), (1_000, 16 << 20));
 }
 

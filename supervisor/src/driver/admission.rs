@@ -29,13 +29,7 @@ pub async fn request(
     new: NewRun,
     key: Option<IdempotencyKey>,
 ) -> Result<RunAccepted, Refusal> {
-    let request = Digest::of(
-        atenea_core::digest::canonical_json(
-            &serde_json::to_value(&new)
-                .map_err(|e| Refusal::new(Code::ApiBadRequest, e.to_string()))?,
-        )
-        .as_bytes(),
-    );
+    let request = asked(&new);
     let manifest = parse_json(&new.manifest.to_string())?;
     let checked = check(&manifest, &app.config.now().ceilings())?;
     let name = new.name.as_deref().map(RunName::parse).transpose()?;
@@ -69,6 +63,13 @@ pub async fn request(
             Err(refusal)
         }
     }
+}
+
+/// What a repeated request must have in common with the first (B4): what runs, and under which name.
+/// Whether somebody watches it, and on which terminal, is no part of that.
+fn asked(new: &NewRun) -> Digest {
+    let what = serde_json::json!({ "manifest": new.manifest, "name": new.name });
+    Digest::of(atenea_core::digest::canonical_json(&what).as_bytes())
 }
 
 fn spec(

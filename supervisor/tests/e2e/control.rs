@@ -24,6 +24,8 @@ fn the_same_idempotency_key_is_the_same_run_and_never_another() {
     let options = ["--idempotency-key", "k1"];
     let first = world.detached(&options, "exit 1");
     assert_eq!(world.detached(&options, "exit 1"), first);
+    // Whether somebody watches is no part of the request.
+    world.shell(&options, "exit 1").ends(1);
     let other = world.sup(&["run", "--idempotency-key", "k1", "--", "true"]).ends(125);
     other.says("process.idempotency_mismatch");
     assert_eq!(world.sup(&["--json", "status", "--all"]).json().len(), 1);

@@ -19,6 +19,10 @@ fn a_hold_is_shown_while_the_run_lives_and_released_when_it_has_ended() {
     assert_eq!((&account["usd_held"], &account["usd_available"]), (&"2".into(), &"3".into()));
     // B1: what is held cannot be held again.
     world.sup(&["run", "--budget", "3.01", "--", "true"]).ends(125).says("budget.insufficient");
+    world
+        .sup(&["run", "-q", "--budget", "3.01", "--", "true"])
+        .ends(125)
+        .says("budget.insufficient");
     let refused = world.sup(&["run", "--detach", "--budget", "3.01", "--", "true"]);
     let refused = refused.ends(125).says("budget.insufficient");
     // The remedy reaches this account and not the user's own.
