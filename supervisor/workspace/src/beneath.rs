@@ -54,6 +54,11 @@ pub(crate) fn size_of(stat: &Stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(0)
 }
 
+/// Bytes of content that something claims to have; a sparse file claims what no disk holds.
+pub(crate) fn claimed(stat: &Stat) -> u64 {
+    if kind_of(stat) == Kind::File { size_of(stat) } else { 0 }
+}
+
 /// Nanoseconds since 1970 of a time stamp.
 pub(crate) fn nanos(seconds: i64, nanos: impl Into<i128>) -> i128 {
     i128::from(seconds) * 1_000_000_000 + nanos.into()

@@ -226,8 +226,9 @@ impl Cloning<'_> {
     fn shallow(&self) -> Result<Vec<u8>, Refusal> {
         let Some(common) = &self.source.common_dir else { return Ok(Vec::new()) };
         let path = common.as_path().join("shallow");
-        match std::fs::read(&path) {
-            Ok(bytes) => Ok(bytes),
+        match read_within(&path, SHALLOW_MAX) {
+            Ok(bytes) if bytes.len() <= SHALLOW_MAX => Ok(bytes),
+            Ok(_) => Err(bad(format!("{path:?} has more than {SHALLOW_MAX} bytes"))),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
             Err(error) => Err(at_path("reading", &path)(error)),
         }
@@ -410,7 +411,7 @@ impl Cloning<'_> {
         let user = self.options.identity.excludes.as_ref().map(|path| path.as_path().to_path_buf());
         let mut text = Vec::new();
         for path in [user, own].into_iter().flatten() {
-            match std::fs::read(&path) {
+            match read_within(&path, EXCLUDES_MAX) {
                 Ok(bytes) if bytes.len() <= EXCLUDES_MAX => {
                     text.extend_from_slice(&bytes);
                     text.push(b'\n');
@@ -465,6 +466,17 @@ impl Cloning<'_> {
 
 /// The most bytes of an ignore file: it is read whole.
 const EXCLUDES_MAX: usize = 1 << 20;
+
+/// The most bytes of the list where history ends: 400,000 commits.
+const SHALLOW_MAX: usize = 16 << 20;
+
+/// Reads a file that may be a hole; one byte more than the most tells that there is more.
+fn read_within(path: &Path, max: usize) -> std::io::Result<Vec<u8>> {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(max as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
 
 fn copy_with_time(from: &Path, to: &Path) -> std::io::Result<()> {
     std::fs::copy(from, to)?;

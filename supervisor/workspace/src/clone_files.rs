@@ -6,14 +6,16 @@ use std::path::Path;
 use atenea_core::{Code, Refusal};
 use gix_hash::ObjectId;
 
-use crate::beneath::{Kind, Tree, kind_of, open_dir, size_of};
+use crate::beneath::{Kind, Tree, claimed, kind_of, open_dir, size_of};
 use crate::clone::Cloning;
 use crate::copy::{Copier, Permit, Target};
 use crate::fail::{at, io};
 use crate::git::nul_parts;
+use crate::ids::parse;
 use crate::list::{Listing, Wanted};
 use crate::progress::{Meter, Report};
-use crate::snapshot::Skips;
+use crate::room::fits;
+use crate::snapshot::{Limits, Skips};
 use crate::store::Store;
 use crate::tree::{Leaf, Mode};
 
@@ -47,8 +49,9 @@ pub(crate) fn copy_working_state(
     }
     .list(&mut skips)?;
     let mut target = Target::new(open_dir(cloning.dest)?, true);
+    let mut from = Tree::open(cloning.source.root.as_path())?;
+    room_for(&listing, &mut from, &cloning.options.limits, &target)?;
     let meter = Meter::new(progress, listing.files.len());
-    let from = Tree::open(cloning.source.root.as_path())?;
     let mut copied = read_listed(cloning, listing, Copier::new(from, meter), Some(&mut target))?;
     copied.skips.total += skips.total;
     copied.skips.named.append(&mut skips.named);
@@ -110,6 +113,21 @@ fn read_listed(
     Ok(copied)
 }
 
+/// Refuses, before anything is read, what is too large or does not fit on the disk.
+fn room_for(
+    listing: &Listing,
+    from: &mut Tree,
+    limits: &Limits,
+    target: &Target,
+) -> Result<(), Refusal> {
+    let mut bytes = 0u64;
+    for path in &listing.files {
+        bytes = bytes.saturating_add(from.stat(path)?.map_or(0, |stat| claimed(&stat)));
+        limits.check_bytes(bytes)?;
+    }
+    fits(target.fd(), bytes)
+}
+
 /// Checks out a commit with a repository of ours: no filter is configured there.
 pub(crate) fn copy_commit(
     cloning: &Cloning<'_>,
@@ -119,6 +137,7 @@ pub(crate) fn copy_commit(
     let git = |name: &str| cloning.store.git(name).with_attributes().work_tree(cloning.dest);
     git("read-tree").arg(&commit).run()?;
     let mut listing = Listing::default();
+    let mut blobs = Vec::new();
     for line in nul_parts(&git("ls-files").args(["-z", "--stage"]).run()?) {
         let tab = line.iter().position(|byte| *byte == b'\t');
         let path = tab.map_or(&b""[..], |tab| &line[tab + 1..]);
@@ -126,9 +145,15 @@ pub(crate) fn copy_commit(
             listing.submodules.insert(path.to_vec());
         } else if cloning.filter.shows(path) {
             listing.files.insert(path.to_vec());
+            blobs.push(parse(line.get(7..47).unwrap_or_default())?);
         }
     }
     cloning.options.limits.check_count(listing.files.len())?;
+    // A few kilobytes of a pack can be any number of bytes in files.
+    let bytes = size_of_blobs(&cloning.store, &blobs)?;
+    cloning.options.limits.check_bytes(bytes)?;
+    let mut target = Target::new(open_dir(cloning.dest)?, false);
+    fits(target.fd(), bytes)?;
     git("checkout-index")
         .args(["-q", "-u", "-z", "--stdin"])
         .run_with(|out| {
@@ -140,13 +165,21 @@ pub(crate) fn copy_commit(
             Ok(())
         })?
         .must()?;
-    let mut target = Target::new(open_dir(cloning.dest)?, false);
     for dir in listing.submodules.iter().filter(|dir| cloning.filter.shows(dir)) {
         target.make_dir(dir)?;
     }
     let meter = Meter::new(progress, listing.files.len());
     let from = workspace(cloning.dest)?;
     read_listed(cloning, listing, Copier::new(from, meter), None)
+}
+
+/// Bytes of all these blobs together, as often as they are named. A missing one counts nothing here:
+/// git says which one it is when it is needed.
+fn size_of_blobs(store: &Store, ids: &[ObjectId]) -> Result<u64, Refusal> {
+    let answers = store.cat_file("--batch-check=%(objectsize)", ids)?;
+    let sizes = answers.split(|byte| *byte == b'\n');
+    let sizes = sizes.filter_map(|line| std::str::from_utf8(line).ok()?.parse::<u64>().ok());
+    Ok(sizes.fold(0, u64::saturating_add))
 }
 
 /// Objects that a store lacks: blobs by the file that holds them, trees in memory.
@@ -229,8 +262,10 @@ fn write_blob(
                 return Err(changed());
             }
             pack.blob(size_of(&stat), |out| {
-                let mut file = std::fs::File::from(file);
-                std::io::copy(&mut file, out).map_err(at("reading", path))
+                // One byte more than there was tells a file that grew.
+                let most = size_of(&stat).saturating_add(1);
+                let mut file = std::io::Read::take(std::fs::File::from(file), most);
+                std::io::copy(&mut file, out).map_err(at("storing", path))
             })
         }
         _ => Err(changed()),

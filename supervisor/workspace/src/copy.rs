@@ -1,16 +1,21 @@
 //! Copies one file and computes its blob id on the way.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use atenea_core::{Code, Refusal};
 use rustix::fs::{Mode as Permissions, OFlags, Stat, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use crate::beneath::{Kind, Tree, ctime, kind_of, mtime, size_of};
-use crate::fail::at;
+use crate::fail::{at, at_path};
+use crate::holes;
 use crate::ids::{BlobHasher, id_of};
 use crate::path::{shown, split};
 use crate::progress::Meter;
+use crate::room::{Filling, fits};
 use crate::tree::{Leaf, Mode};
 
 const BUFFER: usize = 256 << 10;
@@ -33,6 +38,7 @@ pub(crate) struct Copier<'a> {
     buffer: Vec<u8>,
     /// Off after the first filesystem that cannot share blocks.
     reflink: bool,
+    filling: Filling,
 }
 
 /// The permissions a copy gets.
@@ -90,7 +96,7 @@ impl Target {
 
 impl<'a> Copier<'a> {
     pub(crate) fn new(from: Tree, meter: Meter<'a>) -> Self {
-        Copier { from, meter, buffer: vec![0; BUFFER], reflink: true }
+        Copier { from, meter, buffer: vec![0; BUFFER], reflink: true, filling: Filling::default() }
     }
 
     /// Hashes a file, and copies it with these permissions when there is a target. `None` when it
@@ -186,6 +192,11 @@ impl<'a> Copier<'a> {
             }
             _ => false,
         };
+        // What shares its blocks needs no room.
+        let out_unshared = out.filter(|_| !shared);
+        if let Some(out) = out_unshared {
+            self.filling.begin(out, size)?;
+        }
         // A shared copy is hashed itself: it cannot change any more.
         let source = match out {
             Some(out) if shared => out.as_fd(),
@@ -199,12 +210,19 @@ impl<'a> Copier<'a> {
                 break;
             }
             let Some(rest) = left.checked_sub(count as u64) else { return Ok(None) };
-            left = rest;
-            hasher.update(&self.buffer[..count]);
-            if let (Some(out), false) = (out, shared) {
-                write_all(out, &self.buffer[..count]).map_err(at("writing", path))?;
+            let bytes = &self.buffer[..count];
+            hasher.update(bytes);
+            if let Some(out) = out_unshared {
+                let written =
+                    holes::write_at(out, size - left, bytes).map_err(at("writing", path))?;
+                self.filling.wrote(out, written)?;
             }
+            left = rest;
             self.meter.bytes(count);
+        }
+        if let Some(out) = out_unshared {
+            // It may end in a hole.
+            rustix::fs::ftruncate(out, size).map_err(at("writing", path))?;
         }
         let after = rustix::fs::fstat(&file).map_err(at("reading", path))?;
         if left != 0 || !same(&before, &after) {
@@ -222,24 +240,35 @@ fn times(stat: &Stat) -> Timestamps {
     Timestamps { last_access: time, last_modification: time }
 }
 
-pub(crate) fn write_all(fd: impl AsFd, mut bytes: &[u8]) -> Result<(), Errno> {
-    while !bytes.is_empty() {
-        let count = rustix::io::write(&fd, bytes)?;
-        bytes = &bytes[count..];
+/// Copies a file of ours that is never written in place: shares blocks where the filesystem can, and
+/// keeps holes. Never a hard link: a run owns its copy and could write through it.
+pub(crate) fn copy_private(from: &Path, to: &Path) -> Result<(), Refusal> {
+    let source = File::open(from).map_err(at_path("opening", from))?;
+    let target = File::options().write(true).create_new(true).open(to);
+    let target = target.map_err(at_path("making", to))?;
+    if rustix::fs::ioctl_ficlone(&target, &source).is_ok() {
+        return Ok(());
     }
-    Ok(())
-}
-
-/// Copies a file of ours that is never written in place: shares blocks where the filesystem can.
-/// Never a hard link: a run owns its copy and could write through it.
-pub(crate) fn copy_private(from: &std::path::Path, to: &std::path::Path) -> Result<(), Refusal> {
-    let source = std::fs::File::open(from).map_err(crate::fail::at_path("opening", from))?;
-    let mut options = std::fs::OpenOptions::new();
-    let target = options.write(true).create_new(true).open(to);
-    let mut target = target.map_err(crate::fail::at_path("making", to))?;
-    if rustix::fs::ioctl_ficlone(&target, &source).is_err() {
-        let mut source = &source;
-        std::io::copy(&mut source, &mut target).map_err(crate::fail::at_path("copying", to))?;
+    let size = source.metadata().map_err(at_path("reading", from))?.len();
+    fits(&target, size)?;
+    let mut filling = Filling::default();
+    let mut buffer = vec![0; BUFFER];
+    let mut done = 0;
+    // One byte more than there was tells a file that grew.
+    let mut content = source.take(size.saturating_add(1));
+    loop {
+        let count = content.read(&mut buffer).map_err(at_path("reading", from))?;
+        if count == 0 {
+            break;
+        }
+        let bytes = &buffer[..count];
+        let written = holes::write_at(&target, done, bytes).map_err(at_path("copying", to))?;
+        filling.wrote(&target, written)?;
+        done += count as u64;
     }
-    Ok(())
+    if done != size {
+        use std::os::unix::ffi::OsStrExt;
+        return Err(changed(from.as_os_str().as_bytes()));
+    }
+    target.set_len(size).map_err(at_path("copying", to))
 }

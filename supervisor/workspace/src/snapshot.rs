@@ -10,7 +10,7 @@ use atenea_core::{Code, Refusal};
 use rustix::fs::{FlockOperation, Mode as Permissions};
 use serde::{Deserialize, Serialize};
 
-use crate::beneath::{Kind, Tree, kind_of, open_dir, size_of};
+use crate::beneath::{Kind, Tree, claimed, kind_of, open_dir, size_of};
 use crate::copy::{Copier, Target};
 use crate::fail::{at, at_path};
 use crate::filter::{Compiled, Filter};
@@ -19,6 +19,7 @@ use crate::inspect::Source;
 use crate::list::{Listing, Wanted};
 use crate::path::RawPath;
 use crate::progress::{Meter, Report};
+use crate::room::fits;
 use crate::staging::{Staging, make_dirs, remove_tree};
 use crate::statcache::StatCache;
 use crate::tree::{Leaf, Mode, build, no_sink};
@@ -195,17 +196,22 @@ impl Making<'_> {
         let old = StatCache::load(&self.stat_file);
         let mut tree = Tree::open(self.source.root.as_path())?;
         let mut known: Leaves = Vec::with_capacity(listing.files.len());
-        let mut unknown = Vec::new();
+        let (mut unknown, mut unknown_bytes) = (Vec::new(), 0u64);
         for path in &listing.files {
             let Some(stat) = self.look(&mut tree, path)? else { continue };
             match old.get(path, &stat) {
                 Some(leaf) => known.push((path.clone(), leaf)),
-                None => unknown.push(path.clone()),
+                None => {
+                    unknown.push(path.clone());
+                    unknown_bytes = unknown_bytes.saturating_add(claimed(&stat));
+                }
             }
         }
         let mut copier = Copier::new(tree, Meter::new(progress, listing.files.len()));
         // With few unknown files it pays to look for the tree before everything is copied.
         if unknown.len() * 2 <= known.len() || known.is_empty() && unknown.is_empty() {
+            // Most likely they are new and have to be copied: then they are not read in vain.
+            fits(&self.staging.fd, unknown_bytes)?;
             let (id, files) = self.read_few(&mut copier, &listing, known, &unknown, old)?;
             let path = cache.join("trees").join(&id);
             if is_complete(&path) {
@@ -233,9 +239,9 @@ impl Making<'_> {
                 self.skips.add(path, "special-file");
                 return Ok(None);
             }
-            Kind::File => self.bytes += size_of(&stat),
-            Kind::Link => {}
+            Kind::File | Kind::Link => {}
         }
+        self.bytes = self.bytes.saturating_add(claimed(&stat));
         self.options.limits.check_bytes(self.bytes)?;
         Ok(Some(stat))
     }
@@ -268,6 +274,8 @@ impl Making<'_> {
         copier: &mut Copier<'_>,
         listing: &Listing,
     ) -> Result<(String, u64), Refusal> {
+        // What was seen at the first look; while it is copied the disk is looked at again.
+        fits(&self.staging.fd, self.bytes)?;
         let root = self.staging.path.join("tree");
         std::fs::create_dir(&root).map_err(at_path("making", &root))?;
         let mut target = Target::new(open_dir(&root)?, false);

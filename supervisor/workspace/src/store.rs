@@ -13,11 +13,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::fail::{at_path, io};
 use crate::filter::Filter;
-use crate::git::Git;
+use crate::git::{Git, Outcome};
 use crate::identity::Identity;
 use crate::inspect::SourceKind;
 use crate::pack;
 use crate::path::RawPath;
+use crate::room::Watched;
 use crate::staging::make_dirs;
 
 /// What the base of a workspace was.
@@ -148,11 +149,18 @@ impl Store {
         if strict.is_some() {
             git = git.arg("--strict");
         }
+        let packs = self.path.join("objects/pack");
+        let disk = File::open(&packs).map_err(at_path("opening", &packs))?;
         let outcome = git.run_with(|out| {
-            let mut writer = pack::Writer::new(out, count)?;
+            let mut out = Watched::new(out, disk);
+            let mut writer = pack::Writer::new(&mut out, count)?;
             fill(&mut writer)?;
             writer.finish()
-        })?;
+        });
+        if !outcome.as_ref().is_ok_and(Outcome::ok) {
+            remove_half_made(&packs);
+        }
+        let outcome = outcome?;
         match strict {
             _ if outcome.ok() => Ok(()),
             Some(code) => Err(outcome.refusal(code)),
@@ -205,6 +213,17 @@ impl Store {
     }
 }
 
+/// Removes what git leaves of a pack that it could not finish. Nobody else writes to this store.
+fn remove_half_made(packs: &Path) {
+    let Ok(entries) = std::fs::read_dir(packs) else { return };
+    for entry in entries.flatten() {
+        if entry.file_name().as_encoded_bytes().starts_with(b"tmp_") {
+            // What stays is removed with the store.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// One line of `ls-tree -z`: mode, type, id, tab, path.
 pub(crate) fn parse_tree_line(line: &[u8]) -> Result<(Vec<u8>, crate::tree::Leaf), Refusal> {
     let wrong = || io("git ls-tree gave a line of unknown form");
@@ -230,4 +249,32 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Refusal> {
         let _ = std::fs::remove_file(&temporary);
         at_path("writing", path)(error)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pack_that_is_given_up_leaves_nothing_in_the_store() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::create(&dir.path().join("s"), &Identity::default()).unwrap();
+        let packs = store.path.join("objects/pack");
+        let left = || std::fs::read_dir(&packs).unwrap().count();
+        let refused = store.import(1, None, |pack| {
+            pack.blob(2 << 20, |out| {
+                // More than git's buffer: it has begun its file when it has taken all of it.
+                let noise: Vec<u8> = (0..1u32 << 15)
+                    .flat_map(|n| *blake3::hash(&n.to_le_bytes()).as_bytes())
+                    .collect();
+                out.write_all(&noise).map_err(|error| io(error.to_string()))?;
+                while left() == 0 {
+                    std::thread::yield_now();
+                }
+                Err(Refusal::new(Code::FsDiskFull, "given up"))
+            })
+        });
+        assert_eq!(refused.unwrap_err().code, Code::FsDiskFull);
+        assert_eq!(left(), 0);
+    }
 }
