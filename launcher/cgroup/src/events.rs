@@ -100,17 +100,28 @@ pub(crate) fn wait_empty(group: &RunGroup, timeout: Duration) -> Result<Wait> {
 }
 
 fn wait_v2(member: &Member, timer: &OwnedFd) -> Result<Wait> {
-    let Some(events) = Watched::open(&member.dir, "cgroup.events")? else {
-        return Ok(Wait::Empty);
-    };
-    while events.value("populated")?.is_some_and(|value| value != 0) {
+    let empty = wait_while(&member.dir, timer, "populated", |value| value != 0)?;
+    Ok(if empty { Wait::Empty } else { Wait::TimedOut })
+}
+
+/// Waits until nothing in a v2 group can execute; `false` when the time ran out. A group that is
+/// gone stands still.
+pub(crate) fn wait_frozen(dir: &Dir, timeout: Duration) -> Result<bool> {
+    let timer = timer(timeout).map_err(|e| Error::io("make a timer for", dir.path(), e))?;
+    wait_while(dir, &timer, "frozen", |value| value == 0)
+}
+
+/// Waits while a key of `cgroup.events` is so; `false` when the time ran out. It ends with the group.
+fn wait_while(dir: &Dir, timer: &OwnedFd, key: &str, so: fn(u64) -> bool) -> Result<bool> {
+    let Some(events) = Watched::open(dir, "cgroup.events")? else { return Ok(true) };
+    while events.value(key)?.is_some_and(so) {
         let mut fds = [PollFd::new(&events.fd, PollFlags::PRI), PollFd::new(timer, PollFlags::IN)];
         poll(&mut fds)?;
         if fds[1].revents().contains(PollFlags::IN) && !fds[0].revents().contains(PollFlags::PRI) {
-            return Ok(Wait::TimedOut);
+            return Ok(false);
         }
     }
-    Ok(Wait::Empty)
+    Ok(true)
 }
 
 /// v1 has no event for "empty". Normally nothing is left when the v2 group is; what is, is waited

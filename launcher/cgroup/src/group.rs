@@ -11,7 +11,10 @@ use rustix::fs::OFlags;
 use crate::dir::{Dir, is_gone_io, keyed};
 use crate::events::{self, OomWatch, Wait};
 use crate::layout::Tree;
-use crate::{Base, Controller, Error, Identity, Kind, Limits, Place, Result, limits, name, remove};
+use crate::{
+    Base, Controller, Error, Frozen, Identity, Kind, Limits, Place, Result, freeze, limits, name,
+    remove,
+};
 
 /// One directory of a run.
 #[derive(Debug)]
@@ -170,6 +173,19 @@ impl RunGroup {
             }
         }
         Ok(())
+    }
+
+    /// Keeps every process of the run still for as long as the guard lives: what one of them is in
+    /// the middle of is done, and nothing else is begun. `None` when they do not stand still within
+    /// `timeout`, for example because the disk does not answer one; they go on then.
+    ///
+    /// # Errors
+    /// When there is no v2 group, or it cannot be written or watched; they go on then too.
+    pub fn freeze(&self, timeout: Duration) -> Result<Option<Frozen>> {
+        match self.members.iter().find(|member| member.v2) {
+            Some(member) => freeze::freeze(&member.dir, timeout),
+            None => Err(Error::NoCgroup2 { root: (&*self.name).into() }),
+        }
     }
 
     /// Whether any live process is in any of the groups. Zombies do not count.

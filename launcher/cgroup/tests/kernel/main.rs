@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests; the lint only knows functions marked as tests")]
 
+mod freeze;
 mod limits;
 mod removal;
 mod support;
