@@ -35,6 +35,8 @@ pub(super) enum Torn {
     TooManyOpen,
     /// Its control group cannot be read, so nobody knows its processes.
     Group,
+    /// Its processes do not stand still when they are told to.
+    Restless,
 }
 
 impl Torn {
@@ -45,6 +47,7 @@ impl Torn {
             Torn::Moving => "directories in it move all the time",
             Torn::TooManyOpen => "its processes hold too many files open",
             Torn::Group => "its control group cannot be read",
+            Torn::Restless => "its processes cannot be made to stand still",
             Torn::TooDeep => "it is too deep or has too many directories",
         }
     }
@@ -318,6 +321,28 @@ mod tests {
             }
         };
         assert_eq!(end, Err(Torn::Moving));
+    }
+
+    #[test]
+    fn what_moves_behind_the_walk_is_missed_unless_nobody_moves_it() {
+        let dir = place();
+        for name in ["a", "b"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        // Two directories are read one after the other; what is moved from the second to the first
+        // in between is in neither when it is read. This is why some looks find the run frozen.
+        let mut walk = Walk { total: 0, pending: 0, levels: Vec::new() };
+        walk.enter(rustix::fs::open(dir.path(), OPEN, Mode::empty()).unwrap()).unwrap();
+        let first = walk.levels[0].todo[1].to_str().unwrap().to_owned();
+        let second = walk.levels[0].todo[0].to_str().unwrap().to_owned();
+        let (hidden, behind) = (dir.path().join(&second).join("big"), dir.path().join(&first));
+        std::fs::create_dir(&hidden).unwrap();
+        std::fs::write(hidden.join("data"), vec![1; 1 << 20]).unwrap();
+        assert!(walk.step().unwrap(), "the first one is read");
+        std::fs::rename(&hidden, behind.join("big")).unwrap();
+        while walk.step().unwrap() {}
+        assert_eq!(walk.total, 2 * ENTRY_BYTES_MIN);
+        assert!(size_of(dir.path()).unwrap() > 1 << 20, "control: nobody moves");
     }
 
     #[test]

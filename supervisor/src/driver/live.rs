@@ -55,6 +55,8 @@ pub struct Parts {
     pub endpoint: Option<EndpointHandle>,
     /// The accountant of the workspace.
     pub accountant: Option<JoinHandle<()>>,
+    /// The workspace on disk before the agent was started.
+    pub(super) disk_start: Option<super::disk::Start>,
     /// Tasks that capture output.
     pub captures: Vec<JoinHandle<()>>,
     /// When the helper had started the agent, milliseconds on the boot clock.

@@ -21,6 +21,7 @@ use atenea_launcher::protocol::{
     CreateSandbox, Created, CreatedFds, HostPlan, Reply, Request, Stdin,
 };
 
+use super::disk::Start;
 use super::host::Inner;
 use super::live::Live;
 use super::streams::Cut;
@@ -398,17 +399,25 @@ fn record_of(live: &Live) -> atenea_broker::Record {
 
 /// Starts the agent.
 pub(super) async fn go(inner: &Arc<Inner>, run: &RunId) -> Result<Observation, Refusal> {
+    let record = inner.run(run).await?;
+    let disk = if record.spec.writable_workspace {
+        Some(super::disk::start(inner, run).await)
+    } else {
+        None
+    };
     match inner.helper.call(Request::Go { run: run.clone() }).await? {
         Reply::Started => {
             if let Some(live) = inner.live.get(run) {
                 live.with(|parts| parts.started_ms = Some(crate::clock::now().boot_ms));
+                if let Some(start) = disk {
+                    watch_disk(inner, &live, &record, start);
+                }
             }
-            watch_disk(inner, run).await;
             Ok(Observation::AgentStarted { run: run.clone() })
         }
         Reply::ExecFailed { errno } => {
             let error = std::io::Error::from_raw_os_error(errno);
-            let program = inner.run(run).await?.spec.program;
+            let program = record.spec.program;
             let code = match error.kind() {
                 std::io::ErrorKind::NotFound => Code::ProcessNotFound,
                 _ => Code::ProcessNotExecutable,
@@ -421,13 +430,14 @@ pub(super) async fn go(inner: &Arc<Inner>, run: &RunId) -> Result<Observation, R
 }
 
 /// A workspace on disk has an accountant for as long as its agent may write.
-async fn watch_disk(inner: &Arc<Inner>, run: &RunId) {
-    let (Ok(live), Ok(record)) = (inner.live(run), inner.run(run).await) else { return };
-    if record.spec.writable_workspace {
-        let limit = record.spec.limits.disk_bytes;
-        let task = tokio::spawn(super::disk::watch(Arc::clone(inner), run.clone(), limit));
-        live.with(|parts| parts.accountant = Some(task));
-    }
+fn watch_disk(inner: &Arc<Inner>, live: &Live, run: &Run, start: Start) {
+    let limit = run.spec.limits.disk_bytes;
+    let watch = super::disk::watch(Arc::clone(inner), run.id.clone(), limit, start);
+    let task = tokio::spawn(watch);
+    live.with(|parts| {
+        parts.accountant = Some(task);
+        parts.disk_start = Some(start);
+    });
 }
 
 /// Asks the agent to end.

@@ -282,6 +282,9 @@ const EXPORT_SECONDS_MAX: u64 = 600;
 /// Seals what the agent left. Without changes that count, nothing is left to miss. A workspace that
 /// was made so that it cannot be sealed is kept as it is: a person may look at it and discard it.
 pub(super) async fn seal(inner: &Arc<Inner>, run: &RunId) -> Result<Observation, Refusal> {
+    if let Some(grown) = super::disk::last_look(inner, &inner.run(run).await?).await {
+        inner.observe(grown).await;
+    }
     let mut prepared = Prepared::load(inner, run)?;
     let seen = |result_tree, changed| {
         Ok(Observation::WorkspaceSealed { run: run.clone(), result_tree, changed })

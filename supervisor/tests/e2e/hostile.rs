@@ -269,3 +269,66 @@ fn bytes_in_files_that_are_only_mapped_count_against_the_disk_limit_of_a_supervi
     );
     world.shell(&options, &mapped).ends(137).says("limit.disk");
 }
+
+/// Learns from inotify which of two directories was just read, and keeps its files in that one, which
+/// a walk does not come back to. It writes once it has seen how the walk goes, and ends by itself.
+const HIDE: &str = r#"python3 -c '
+import ctypes, os, struct
+libc = ctypes.CDLL(None)
+names = ["d%02d" % n for n in range(12)]
+for name in names: os.mkdir(name)
+order = [e.name for e in os.scandir(".") if e.name in names]
+first, last = order[-1], order[0]
+for name in order[1:-1]:
+    for n in range(150): os.mkdir(f"{name}/{n}")
+os.mkdir(f"{last}/big")
+big = os.open(f"{last}/big", os.O_RDONLY)
+watch = libc.inotify_init()
+CLOSE_NOWRITE = 0x10
+first_id = libc.inotify_add_watch(watch, first.encode(), CLOSE_NOWRITE)
+last_id = libc.inotify_add_watch(watch, last.encode(), CLOSE_NOWRITE)
+here, moves = last, 0
+while moves < 24:
+    events = os.read(watch, 65536)
+    while events:
+        read, length = struct.unpack_from("i8xI", events)
+        events = events[16 + length:]
+        to = first if read == first_id else last
+        if to != here:
+            os.rename(f"{here}/big", f"{to}/big")
+            here, moves = to, moves + 1
+    if moves >= 2 and here == last and not os.listdir(big):
+        for n in range(8):
+            with open(os.open(f"f{n}", os.O_CREAT | os.O_WRONLY, dir_fd=big), "wb") as f:
+                f.write(bytes(8 << 20))
+'"#;
+
+#[test]
+fn files_that_are_moved_behind_every_look_count_against_the_disk_limit() {
+    let world = World::new();
+    repository(&world.work());
+    let options = [WRITE, &["--disk", "16MiB"]].concat();
+    world.shell(&options, HIDE).ends(137).says("limit.disk");
+    // Control: who stays within the limit may move files as it likes, and is only held up.
+    let options = [WRITE, &["--disk", "256MiB"]].concat();
+    world.shell(&options, HIDE).ends(0);
+}
+
+#[test]
+fn a_run_that_ends_before_it_is_looked_at_has_its_growth_in_the_receipt() {
+    let world = World::new();
+    repository(&world.work());
+    let options = [WRITE, &["--disk", "1MiB"]].concat();
+    let script = "for n in 1 2 3 4; do head -c 1000000 /dev/zero > f$n; done";
+    let out = world.shell(&options, script);
+    let receipt = world.receipt(world.last()["run"].as_str().unwrap());
+    // A look may still have come first: then the run was killed.
+    match out.status {
+        0 => assert_eq!(receipt["denials"]["limit.disk"], 1, "{receipt}"),
+        _ => assert_eq!(receipt["cause"]["code"], "limit.disk", "{receipt}"),
+    }
+    // Control: a run within its limit has nothing to be told of.
+    world.shell(&options, "head -c 500000 /dev/zero > f").ends(0);
+    let receipt = world.receipt(world.last()["run"].as_str().unwrap());
+    assert!(receipt["denials"]["limit.disk"].is_null(), "{receipt}");
+}
