@@ -6,6 +6,7 @@ pub mod api;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod crash;
 pub mod driver;
 pub mod exit;
 pub mod files;

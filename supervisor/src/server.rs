@@ -20,6 +20,7 @@ use atenea_launcher::client::Helper;
 
 use crate::cli::args::Global;
 use crate::config::{self, Config};
+use crate::crash::{self, Place};
 use crate::driver::record;
 use crate::layout::StateDir;
 use crate::{clock, files};
@@ -105,12 +106,16 @@ fn open(global: &Global) -> Result<Opened, Refusal> {
     let own = std::env::current_exe()
         .map_err(|e| Refusal::new(Code::HostNoSupervisor, format!("own path: {e}")))?;
     let helper = Helper::start(&own)?;
+    crash::helper_is(helper.pid());
+    crash::moment(Place::HelperStarted);
     privilege::drop_unneeded()?;
     // J4: the lock comes before everything else that happens in the state directory.
     let holder = Holder::this_process("atenea-sup", clock::now().wall_ms);
     let opened = Journal::open(&dirs.journal(), options(&config), holder)
         .map_err(|e| record::refusal(&e))?;
+    crash::moment(Place::Locked);
     let state = record::fold(&opened.journal)?;
+    crash::moment(Place::Folded);
     make_dirs(&dirs)?;
     Ok(Opened { config, dirs, socket, helper, journal: opened.journal, state, instance })
 }

@@ -164,6 +164,9 @@ pub enum Command {
         /// Descriptor that is told when it is ready
         #[arg(long)]
         ready_fd: i32,
+        /// Place at which it is killed: LABEL[:N][:VICTIM]
+        #[arg(long)]
+        crash: Option<crate::crash::Crash>,
     },
     /// The launcher helper; started by the supervisor
     #[command(name = "__launcher", hide = true)]

@@ -33,7 +33,10 @@ pub fn main() -> ExitCode {
     match cli.command {
         Command::Launcher => atenea_launcher::helper::main(crate::server::LAUNCHER_FD),
         Command::Workspace => atenea_workspace::worker::main(),
-        Command::Supervisor { ready_fd } => {
+        Command::Supervisor { ready_fd, crash } => {
+            if let Some(crash) = crash {
+                crate::crash::arm(crash);
+            }
             crate::server::main(&cli.global, crate::server::Ready::starter(ready_fd))
         }
         Command::Daemon => crate::server::main(&cli.global, crate::server::Ready::systemd()),

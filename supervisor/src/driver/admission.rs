@@ -13,6 +13,7 @@ use atenea_core::{Code, Digest, IdempotencyKey, Profile, Refusal, RunId, RunName
 use super::live::Live;
 use crate::api::types::{NewRun, RunAccepted};
 use crate::api::{App, Peer};
+use crate::crash::{self, Place};
 use crate::files;
 
 /// Files of one grant that are searched for sockets; more are refused.
@@ -45,6 +46,7 @@ pub async fn request(
     let sealed = Sealed::new(&checked, run.clone(), None, generation, reservation);
     let spec = spec(&checked, &sealed, peer, &new, name, key, request);
     keep(app, &run, &sealed)?;
+    crash::moment(Place::RequestKept);
     let mut live = Live::new(sealed, spec.limits.output_bytes, new.foreground);
     live.tty = new.tty;
     live.term = new.term;

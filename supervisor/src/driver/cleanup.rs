@@ -12,6 +12,7 @@ use atenea_launcher::protocol::{Reply, Request};
 use atenea_reaper::{Part, Permission, State, kill_group, remove_part};
 
 use super::host::Inner;
+use crate::crash::{self, Place};
 
 /// How long a killed group may take to become empty before the try counts as failed (C3).
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
@@ -101,6 +102,7 @@ pub(super) async fn close_boundary(inner: &Arc<Inner>, run: &RunId) -> Vec<Obser
 pub(super) async fn write_receipt(inner: &Arc<Inner>, run: &RunId) -> Vec<Observation> {
     match try_receipt(inner, run).await {
         Ok(digest) => {
+            crash::moment(Place::ReceiptOnDisk);
             finish(inner, run).await;
             vec![Observation::ReceiptWritten { run: run.clone(), digest }]
         }

@@ -23,6 +23,7 @@ use super::worker::Workers;
 use super::{Execute, Handle, cleanup, review, sandbox, workspace};
 use crate::api::types::{ChangesView, DiffView, ExportResult, Progress, TtySize};
 use crate::config::InForce;
+use crate::crash::{self, Side};
 use crate::layout::{StateDir, Stream};
 
 /// What effects are executed with.
@@ -373,35 +374,50 @@ impl ViolationSink {
 
 impl Execute for Host {
     fn at_once(&self, effect: &Effect) -> Option<Observation> {
-        let inner = &self.inner;
-        let step = |run: &RunId, step: Step, done: Result<Observation, Refusal>| {
-            let failed = |refusal| Observation::StepFailed { run: run.clone(), step, refusal };
-            Some(done.unwrap_or_else(failed))
-        };
-        match effect {
-            Effect::CompilePolicy { run } => step(run, Step::Policy, sandbox::policy(inner, run)),
-            Effect::BindBoundary { run } => {
-                step(run, Step::Boundary, sandbox::bind_boundary(inner, run))
-            }
-            Effect::RevokeToken { run } => {
-                // C2: unknown from here on; what was presented before is judged before.
-                inner.tokens.revoke(run);
-                Some(Observation::CleanupDone { run: run.clone(), step: CleanupStep::Token })
-            }
-            _ => None,
+        if effect.lane().1 != Lane::Memory {
+            return None;
         }
+        let place = crash::place_of_effect(effect);
+        crash::effect(Side::Before, place);
+        let seen = in_memory(&self.inner, effect);
+        crash::effect(Side::After, place);
+        seen
     }
 
     fn execute(&self, effect: Effect) {
         let inner = Arc::clone(&self.inner);
         let (run, lane) = effect.lane();
         debug_assert_ne!(lane, Lane::Memory, "{effect:?} is done at once");
+        let place = crash::place_of_effect(&effect);
         let work = async move {
-            for seen in run_effect(&inner, effect).await {
+            crash::effect(Side::Before, place);
+            let seen = run_effect(&inner, effect).await;
+            crash::effect(Side::After, place);
+            for seen in seen {
                 inner.observe(seen).await;
             }
         };
         self.inner.lanes.spawn(run, lane, work);
+    }
+}
+
+/// Effects that reach no further than this process's memory; `None` for others.
+fn in_memory(inner: &Arc<Inner>, effect: &Effect) -> Option<Observation> {
+    let step = |run: &RunId, step: Step, done: Result<Observation, Refusal>| {
+        let failed = |refusal| Observation::StepFailed { run: run.clone(), step, refusal };
+        Some(done.unwrap_or_else(failed))
+    };
+    match effect {
+        Effect::CompilePolicy { run } => step(run, Step::Policy, sandbox::policy(inner, run)),
+        Effect::BindBoundary { run } => {
+            step(run, Step::Boundary, sandbox::bind_boundary(inner, run))
+        }
+        Effect::RevokeToken { run } => {
+            // C2: unknown from here on; what was presented before is judged before.
+            inner.tokens.revoke(run);
+            Some(Observation::CleanupDone { run: run.clone(), step: CleanupStep::Token })
+        }
+        _ => None,
     }
 }
 

@@ -33,6 +33,7 @@ use atenea_journal::{Journal, Priority};
 use tokio::sync::{RwLock, RwLockWriteGuard, mpsc, oneshot, watch};
 
 use crate::clock;
+use crate::crash::{self, Side};
 
 /// Inputs drained into one append: more would make the answers of the first ones wait.
 const BATCH_INPUTS_MAX: usize = 256;
@@ -220,7 +221,9 @@ impl Driver {
             }
         }
         if !work.events.is_empty() {
+            crash::append(Side::Before, &work.events);
             self.append(&work.events).await;
+            crash::append(Side::After, &work.events);
             self.snapshot(&state);
             self.seq.send_replace(state.seq);
         }

@@ -18,6 +18,7 @@ use super::host::Inner;
 use super::live::Live;
 use super::worker::{self, As};
 use crate::api::types::Progress;
+use crate::crash::{self, Place};
 use crate::files;
 
 /// Longest time a preparation may take, seconds: a million files take minutes.
@@ -114,6 +115,7 @@ async fn prepare_all(inner: &Inner, run: &Run, live: &Live) -> Result<Observatio
         }
         _ => snapshot(inner, live, &source, &identity, &mut worker).await?,
     };
+    crash::moment(Place::WorkspaceMade);
     let prepared = Prepared {
         source,
         path,

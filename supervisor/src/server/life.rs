@@ -21,6 +21,7 @@ use super::ready::Ready;
 use super::{Opened, notify, recovery, signals};
 use crate::api::{self, App};
 use crate::config::{self, Config, InForce};
+use crate::crash::{self, Place};
 use crate::driver::helper::HelperClient;
 use crate::driver::host::{Host, Parts};
 use crate::driver::{Driver, Handle, record, told};
@@ -66,8 +67,10 @@ async fn start(opened: Opened, daemon: bool) -> Result<Running, Refusal> {
     let in_force = InForce::new(config);
     let config = in_force.now();
     let scan = recovery::scan(dirs.root(), &instance)?;
+    crash::moment(Place::Scanned);
     configure(&helper, &config, &dirs, &instance).await?;
     let support = probe(&helper).await?;
+    crash::moment(Place::Probed);
     check_runtime(&config)?;
     let (leftovers, unknown) = recovery::split(scan, &state);
     let generation = Generation(state.generation.0 + 1);
@@ -92,6 +95,7 @@ async fn start(opened: Opened, daemon: bool) -> Result<Running, Refusal> {
     recover(&handle, &host, &journal, generation, unknown).await?;
     budgets(&handle, &config).await?;
     let listener = listen(&socket)?;
+    crash::moment(Place::Listening);
     let (stop, stopped) = watch::channel(false);
     let app = App {
         handle,
@@ -189,8 +193,11 @@ async fn recover(
     let mut holder = Holder::this_process("atenea-sup", clock::now().wall_ms);
     holder.generation = Some(generation.0);
     journal.set_holder(holder).map_err(|e| record::refusal(&e))?;
+    crash::moment(Place::Recorded);
     recovery::remove_unknown(host.inner(), unknown).await;
+    crash::moment(Place::UnknownRemoved);
     recovery::settled(handle).await;
+    crash::moment(Place::Settled);
     Ok(())
 }
 
@@ -256,6 +263,7 @@ async fn end(app: &App, daemon: bool, mut stop: watch::Receiver<bool>) {
     let over = |state: &State| (!state.busy()).then_some(());
     app.handle.until(over).await;
     let _ = std::fs::remove_file(&app.socket);
+    crash::moment(Place::SocketRemoved);
     tokio::time::sleep(LAST_CLIENTS).await;
 }
 
@@ -267,7 +275,10 @@ async fn close(app: &App) -> u8 {
     if let Err(error) = snapshot {
         tracing::debug!("no snapshot: {error}");
     }
-    match app.journal.clone().close() {
+    crash::moment(Place::SnapshotMade);
+    let closed = app.journal.clone().close();
+    crash::moment(Place::Closed);
+    match closed {
         Ok(()) => 0,
         Err(error) => {
             tracing::error!("{error}");
