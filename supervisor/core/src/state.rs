@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::Deadline;
 use crate::ledger::Ledger;
-use crate::run::{Phase, Run};
+use crate::run::{Phase, Run, Workspace};
 use crate::{BootId, Code, Digest, Generation, IdempotencyKey, Refusal, RunId, RunName};
 
 /// What the configuration tells the state machine. Not journalled: it bounds new decisions and
@@ -119,9 +119,15 @@ impl State {
         self.active.iter().filter(|id| self.phase(id).is_some_and(Phase::takes_a_place)).count()
     }
 
-    /// Whether any run is not over.
+    /// Whether anything is under way: a run that is not over, or an export or deletion that was begun
+    /// and does not hang.
     pub fn busy(&self) -> bool {
-        self.active.iter().any(|id| self.phase(id) != Some(Phase::Ended))
+        let under_way = |run: &Run| {
+            let working =
+                matches!(run.workspace, Workspace::Exporting { .. } | Workspace::Discarding);
+            run.phase != Phase::Ended || (working && run.stuck().is_none())
+        };
+        self.active.iter().filter_map(|id| self.runs.get(id)).any(under_way)
     }
 
     /// The earliest deadline on the boot clock, for the driver's timer.

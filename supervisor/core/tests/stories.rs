@@ -456,6 +456,21 @@ fn a_crash_during_an_export_repeats_it_with_the_same_date_so_that_it_is_the_same
 }
 
 #[test]
+fn an_export_or_discard_that_was_begun_is_waited_for_and_one_that_hangs_is_not() {
+    let mut bench = sealed();
+    bench.tell(export());
+    assert!(bench.state.busy());
+    bench.settle();
+    assert!(!bench.state.busy());
+    bench.tell(Input::Command(Command::Discard { run: run_id() }));
+    assert!(bench.state.busy());
+    let refusal = refusal(Code::ProcessCleanupStuck);
+    let (run, chore) = (run_id(), Chore::Discard);
+    bench.tell(seen(Observation::ChoreFailed { run, chore, refusal }));
+    assert!(!bench.state.busy(), "a deletion that hangs must not keep a supervisor");
+}
+
+#[test]
 fn an_export_that_fails_leaves_the_workspace_sealed_for_another_try() {
     let mut bench = sealed();
     bench.tell(export());

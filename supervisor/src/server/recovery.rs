@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use atenea_core::input::Observation;
 use atenea_core::{Code, Phase, Refusal, RunId, State};
-use atenea_reaper::{Layout, Observed, RunGroup, State as Disk, kill_group};
+use atenea_reaper::{Layout, Leftover, Observed, RunGroup, State as Disk, kill_group};
 
 use crate::driver::Handle;
 use crate::driver::host::Inner;
@@ -49,18 +49,24 @@ pub(super) fn scan(root: &Path, instance: &str) -> Result<Option<Scan>, Refusal>
 }
 
 /// What is left after the groups of known runs were taken out of a scan.
+#[derive(Default)]
 pub(super) struct Unknown {
     groups: Vec<RunGroup>,
     dirs: Vec<RunId>,
     /// Kept: what is in them belongs to somebody.
     pub(super) kept: Vec<PathBuf>,
+    /// Files that were being written, and sockets that nobody listens on.
+    files: Vec<Leftover>,
 }
 
 /// Splits a scan: groups of runs that the journal knows are left to their cleanup steps.
 pub(super) fn split(scan: Option<Scan>, state: &State) -> (HashMap<RunId, RunGroup>, Unknown) {
     let mut known = HashMap::new();
-    let mut unknown = Unknown { groups: Vec::new(), dirs: Vec::new(), kept: Vec::new() };
+    let mut unknown = Unknown::default();
     let Some(Scan { observed }) = scan else { return (known, unknown) };
+    // We hold the lock: whoever wrote them is dead, and nothing lives yet of what we will write.
+    unknown.files = observed.compare(|_| false, |run| state.runs.contains_key(run));
+    unknown.files.retain(|left| matches!(left, Leftover::HalfMade(_) | Leftover::Socket(_)));
     for seen in observed.groups {
         // A run that has ended and left nothing has no cleanup step any more.
         let expected = |run: &RunId| state.active.contains(run);
@@ -116,10 +122,25 @@ fn remove_all(root: &Path, unknown: Unknown) -> Vec<(String, String)> {
                     Err(error) => tracing::error!("directory of {run}: {error}"),
                 }
             }
+            removed.extend(unknown.files.iter().filter_map(|left| remove_file(&disk, left)));
         }
         Err(error) => tracing::error!("state directory: {error}"),
     }
     removed
+}
+
+fn remove_file(disk: &Disk, left: &Leftover) -> Option<(String, String)> {
+    let (Leftover::HalfMade(path) | Leftover::Socket(path)) = left else { return None };
+    match atenea_reaper::remove_leftover(disk, left) {
+        Ok(_) => {
+            let name = path.strip_prefix(disk.path()).unwrap_or(path);
+            Some((left.kind().to_owned(), name.display().to_string()))
+        }
+        Err(error) => {
+            tracing::error!("{}: {error}", path.display());
+            None
+        }
+    }
 }
 
 /// Waits until everything of an earlier generation is over or stuck.

@@ -162,6 +162,26 @@ fn a_supervisor_that_is_killed_again_and_again_converges() {
 }
 
 #[test]
+fn what_was_being_made_when_all_was_killed_is_removed_by_the_next_start() {
+    let world = World::new();
+    world.shell(&["--profile", "workspace-write"], "echo work > precious").ends(0);
+    let run = world.last()["run"].as_str().unwrap().to_owned();
+    let supervisor = world.supervisor();
+    kill(&[&world.helper(&supervisor), &supervisor]);
+    // What a worker leaves that was killed while it filled the cache, and a file of ours.
+    let tree = world.state().join("cache/staging/s-0123456789abcdef0123");
+    std::fs::create_dir_all(tree.join("below")).unwrap();
+    std::fs::write(tree.join("below/file"), "half").unwrap();
+    let file = world.run_dir(&run).join("receipt.json.new");
+    std::fs::write(&file, "half").unwrap();
+    assert_eq!(world.status(&run)["workspace"], "sealed");
+    assert!(!tree.exists() && !file.exists(), "half-made things are left");
+    let dump = world.sup(&["journal", "dump"]).ends(0).out;
+    assert_eq!(dump.matches("\"half-made\"").count(), 2, "{dump}");
+    assert!(world.run_dir(&run).join("ws/tree/precious").exists());
+}
+
+#[test]
 fn an_export_that_was_done_stays_done_when_all_is_killed_after_it() {
     let world = World::new();
     repository(&world.work());

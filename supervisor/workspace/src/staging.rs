@@ -48,7 +48,7 @@ impl Drop for Staging {
 }
 
 /// Removes trees that were never finished: those whose maker holds no lock any more. Gives their
-/// number. Recovery calls it at every start (R2: again does no harm).
+/// number. It may run beside workers; recovery, which runs beside none, removes whatever lies there.
 ///
 /// # Errors
 /// `fs.io` and the like when the staging directory cannot be read.
