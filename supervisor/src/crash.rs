@@ -57,7 +57,8 @@ macro_rules! places {
                 match self { $(Place::$place => Kind::$kind,)* }
             }
 
-            /// Stories of the drill that come along; the first one is the usual one.
+            /// Stories of the drill that come along; the first one is the usual one. None: only a start
+            /// after a crash does.
             pub const fn stories(self) -> &'static [&'static str] {
                 match self { $(Place::$place => &[$($story,)*],)* }
             }
@@ -66,18 +67,18 @@ macro_rules! places {
 }
 
 places! {
-    HelperStarted Moment "start.helper" ["lost"] "the helper lives; the journal is not locked",
-    Locked Moment "start.locked" ["lost"] "the journal is locked and open",
-    Folded Moment "start.folded" ["lost"] "the state is folded from the journal",
-    Scanned Moment "start.scanned" ["lost"] "control groups and state directory were looked at",
-    Probed Moment "start.probed" ["lost"] "the host was probed",
-    SupervisorStarted Append "append.supervisor-started" ["lost"] "the start is recorded, and what became of each run",
-    Recorded Moment "start.recorded" ["lost"] "the lock file names the new generation",
-    LeftoverRemoved Append "append.leftover-removed" ["kept"] "something that no run accounts for was removed",
-    UnknownRemoved Moment "start.unknown-removed" ["lost"] "what no run accounts for is gone",
-    Settled Moment "start.settled" ["lost"] "every earlier run is over or stuck",
+    HelperStarted Moment "start.helper" [] "the helper lives; the journal is not locked",
+    Locked Moment "start.locked" [] "the journal is locked and open",
+    Folded Moment "start.folded" [] "the state is folded from the journal",
+    Scanned Moment "start.scanned" [] "control groups and state directory were looked at",
+    Probed Moment "start.probed" [] "the host was probed",
+    SupervisorStarted Append "append.supervisor-started" [] "the start is recorded, and what became of each run",
+    Recorded Moment "start.recorded" [] "the lock file names the new generation",
+    LeftoverRemoved Append "append.leftover-removed" [] "something that no run accounts for was removed",
+    UnknownRemoved Moment "start.unknown-removed" [] "what no run accounts for is gone",
+    Settled Moment "start.settled" [] "every earlier run is over or stuck",
     BudgetSet Append "append.budget-set" ["work"] "an account is made",
-    Listening Moment "start.listening" ["lost"] "the socket listens; nobody was told",
+    Listening Moment "start.listening" [] "the socket listens; nobody was told",
 
     RequestKept Moment "request.kept" ["work"] "the manifest is in the run's directory, the run in no journal",
     RunRequested Append "append.run-requested" ["work"] "a run is accepted, its money held, its first steps intended",
@@ -96,8 +97,8 @@ places! {
     AgentStarted Append "append.agent-started" ["work"] "the agent runs",
     StepFailed Append "append.step-failed" ["missing"] "a step towards the agent failed",
     Violation Append "append.violation" ["violation"] "the agent was refused something",
-    CancelRequested Append "append.cancel-requested" ["cancel"] "somebody wants the run to end",
-    TerminateAgent Effect "effect.terminate-agent" ["cancel"] "the agent is asked to end",
+    CancelRequested Append "append.cancel-requested" ["cancel" "many"] "somebody wants the run to end",
+    TerminateAgent Effect "effect.terminate-agent" ["cancel" "stop"] "the agent is asked to end",
     DeadlinePassed Append "append.deadline-passed" ["timeout" "cancel"] "time is out",
     LimitExceeded Append "append.limit-exceeded" ["limit"] "a limit was reached",
     KillGroup Effect "effect.kill-group" ["cancel" "limit"] "every process of the run is killed",

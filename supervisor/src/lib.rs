@@ -7,6 +7,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod crash;
+pub mod drill;
 pub mod driver;
 pub mod exit;
 pub mod files;

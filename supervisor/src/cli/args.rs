@@ -152,6 +152,13 @@ pub enum Command {
         #[arg(long)]
         now: bool,
     },
+    /// Drill recovery on this host: kill a supervisor at every step, let it recover, look from outside
+    #[command(
+        after_help = "Works in throw-away directories below TMPDIR, beside whatever else runs. \
+        NAME is a place, a story, or PLACE/PROFILE/VICTIM/STORY. VICTIM is who is killed: supervisor, \
+        helper or both. Exit status: 0 clean, 1 findings, 2 usage."
+    )]
+    Drill(crate::drill::DrillArgs),
     /// Print the completion script of a shell
     Completions {
         /// The shell

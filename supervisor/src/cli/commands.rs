@@ -334,7 +334,7 @@ fn said(output: &Output, stopped: Option<u32>, text: &str) {
 }
 
 /// Waits until a process is gone, through a pidfd.
-async fn wait_for_end(pid: u32) {
+pub(crate) async fn wait_for_end(pid: u32) {
     let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else {
         return;
     };

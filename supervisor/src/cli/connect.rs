@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use atenea_core::{Code, Refusal};
@@ -13,6 +13,7 @@ use super::client::Client;
 use super::output::Output;
 use crate::api::types::Info;
 use crate::config;
+use crate::crash::Crash;
 use crate::layout::StateDir;
 
 /// How long the loser of a concurrent start waits for the winner to listen.
@@ -142,28 +143,32 @@ async fn winner(global: &Global, client: &Client, refusal: Refusal) -> Result<Cl
     Err(refusal)
 }
 
+/// A supervisor that was started and has not said yet whether it is ready.
+pub(crate) struct Starting {
+    /// The process; nobody waits for it unless somebody does.
+    pub(crate) child: Child,
+    ready: OwnedFd,
+}
+
+impl Starting {
+    /// Waits for its word: `ready`, a refusal as JSON, or nothing when it ended without one.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub(crate) async fn word(self) -> std::io::Result<(Child, String)> {
+        Ok((self.child, read_ready(self.ready).await?))
+    }
+}
+
+fn failed(error: std::io::Error) -> Refusal {
+    Refusal::new(Code::HostNoSupervisor, format!("cannot start a supervisor: {error}"))
+}
+
 /// Starts a detached supervisor and waits until it listens or says why not.
 async fn start(global: &Global, dirs: &StateDir) -> Result<(), Refusal> {
-    let failed = |error: std::io::Error| {
-        Refusal::new(Code::HostNoSupervisor, format!("cannot start a supervisor: {error}"))
-    };
-    let (ready, tell) =
-        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
-    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-    command.arg("__supervisor").arg("--state-dir").arg(dirs.root());
-    if let Some(file) = &global.config {
-        command.arg("--config").arg(std::path::absolute(file).map_err(failed)?);
-    }
-    if global.verbose > 0 {
-        command.arg(format!("-{}", "v".repeat(usize::from(global.verbose.min(2)))));
-    }
-    let log = log_file(dirs).map_err(failed)?;
-    command.arg("--ready-fd").arg("0").stdin(Stdio::from(tell)).stdout(Stdio::null()).stderr(log);
-    command.current_dir("/");
-    let mut child = command.spawn().map_err(failed)?;
-    tracing::debug!("started supervisor {} in {}", child.id(), dirs.root().display());
-    drop(command);
-    let told = read_ready(ready).await.map_err(failed)?;
+    let starting = launch(global, dirs, None)?;
+    tracing::debug!("started supervisor {} in {}", starting.child.id(), dirs.root().display());
+    let (mut child, told) = starting.word().await.map_err(failed)?;
     if told.trim() == "ready" {
         // It is detached; nobody waits for it, and its parent is about to exit.
         return Ok(());
@@ -195,6 +200,36 @@ fn journal_failed(dirs: &StateDir) -> Refusal {
     }
     Refusal::new(Code::JournalIo, "the supervisor could not write its journal at its start")
         .with_help(format!("see {}", dirs.log().display()))
+}
+
+/// Starts a detached supervisor, for a drill with a place at which it is killed.
+///
+/// # Errors
+/// `host.no_supervisor` when it cannot be started.
+pub(crate) fn launch(
+    global: &Global,
+    dirs: &StateDir,
+    crash: Option<Crash>,
+) -> Result<Starting, Refusal> {
+    let (ready, tell) =
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
+    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+    command.arg("__supervisor").arg("--state-dir").arg(dirs.root());
+    if let Some(file) = &global.config {
+        command.arg("--config").arg(std::path::absolute(file).map_err(failed)?);
+    }
+    if global.verbose > 0 {
+        command.arg(format!("-{}", "v".repeat(usize::from(global.verbose.min(2)))));
+    }
+    if let Some(crash) = crash {
+        command.arg("--crash").arg(crash.to_string());
+    }
+    let log = log_file(dirs).map_err(failed)?;
+    command.arg("--ready-fd").arg("0").stdin(Stdio::from(tell)).stdout(Stdio::null()).stderr(log);
+    command.current_dir("/");
+    // The write end goes with the command, so that the end of the child is the end of the pipe.
+    let child = command.spawn().map_err(failed)?;
+    Ok(Starting { child, ready })
 }
 
 fn log_file(dirs: &StateDir) -> std::io::Result<Stdio> {

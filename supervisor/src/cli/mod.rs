@@ -2,7 +2,7 @@
 
 pub mod args;
 pub mod client;
-mod commands;
+pub(crate) mod commands;
 mod completions;
 pub mod connect;
 mod doctor;
@@ -111,6 +111,7 @@ async fn dispatch(global: &args::Global, output: &Output, command: Command) -> D
             output::print_bytes(&completions::script(shell));
             Ok(0)
         }
+        Command::Drill(args) => crate::drill::drill(global, output, &args),
         Command::Doctor => doctor::doctor(global, output).await,
         other => commands::dispatch(global, output, other).await,
     }

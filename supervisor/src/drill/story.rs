@@ -16,6 +16,7 @@ pub(super) enum Setting {
 }
 
 impl Setting {
+    #[cfg(test)]
     pub(super) const ALL: [Setting; 4] =
         [Setting::Read, Setting::Write, Setting::Plain, Setting::Host];
 
@@ -64,8 +65,6 @@ pub(super) enum Act {
     Discard,
     /// Waits until the workspace of the last run is gone by itself.
     Gone,
-    /// Makes a directory of a run that no journal knows.
-    Stray,
 }
 
 /// A run that is asked for.
@@ -120,10 +119,8 @@ pub(super) struct Story {
 pub(super) const FILE: &str = "precious";
 pub(super) const WORK: &str = "work\n";
 
-const WORKS: Ask = Ask {
-    script: "echo work 2>/dev/null > precious; echo ready; exit 3",
-    ..Ask::USUAL
-};
+const WORKS: Ask =
+    Ask { script: "echo work 2>/dev/null > precious; echo ready; exit 3", ..Ask::USUAL };
 const STAYS: Ask = Ask {
     script: "trap '' TERM; echo work 2>/dev/null > precious; sleep 600 & setsid sleep 600 & \
              echo ready; wait; wait",
@@ -162,12 +159,6 @@ pub(super) const STORIES: &[Story] = &[
     Story {
         name: "cancel",
         means: "a run that ignores SIGTERM is cancelled with a short grace",
-        settings: ALL,
-        acts: &[Act::Run(&STAYS), Act::Ready, Act::Cancel(100), Act::Wait],
-    },
-    Story {
-        name: "lost",
-        means: "a run and its processes work on when the kill comes",
         settings: ALL,
         acts: &[Act::Run(&STAYS), Act::Ready, Act::Cancel(100), Act::Wait],
     },
@@ -256,12 +247,6 @@ pub(super) const STORIES: &[Story] = &[
         means: "the supervisor is stopped while a run works",
         settings: ALL,
         acts: &[Act::Run(&STAYS), Act::Ready],
-    },
-    Story {
-        name: "kept",
-        means: "a request was kept on disk and never recorded",
-        settings: ALL,
-        acts: &[Act::Stray, Act::Run(&WORKS), Act::Wait],
     },
 ];
 

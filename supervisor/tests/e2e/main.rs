@@ -10,6 +10,7 @@ mod command_line;
 mod control;
 mod daemon;
 mod docs;
+mod drills;
 mod ends;
 mod full_disk;
 mod hostile;
