@@ -51,6 +51,7 @@ bench: build ## measure launch, journal and restart
 long: build ## the long lanes
 	@scripts/soak $(TARGET)/release/atenea-sup 200
 	@scripts/killall $(TARGET)/release/atenea-sup 20
+	@$(TARGET)/release/atenea-sup drill --all
 
 install: ## programs, units and completion below PREFIX; `make build` first
 	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" scripts/install install $(TARGET)/release

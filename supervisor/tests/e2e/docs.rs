@@ -32,7 +32,7 @@ fn the_command_reference_is_the_help_of_every_command() {
         let name = [&["atenea-sup".to_owned()], &path[..]].concat().join(" ");
         write!(text, "\n## {name}\n\n```text\n{}\n```\n", help.trim_end()).unwrap();
     }
-    for hidden in ["__supervisor", "__launcher", "__workspace"] {
+    for hidden in ["__supervisor", "__launcher", "__workspace", "--crash"] {
         assert!(!text.contains(hidden), "{hidden} is shown to people");
     }
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/cli.md");
