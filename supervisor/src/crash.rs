@@ -16,6 +16,9 @@ use rustix::process::{Pid, Signal};
 /// How long a place waits for the helper that it killed: what follows has to meet a dead one.
 const HELPER_DEATH_SECONDS_MAX: i64 = 5;
 
+/// Before the number of the helper, in the log.
+pub(crate) const HELPER_MARK: &str = "drill: the helper is process ";
+
 static ARMED: AtomicBool = AtomicBool::new(false);
 static ORDER: Mutex<Option<Order>> = Mutex::new(None);
 
@@ -262,6 +265,8 @@ pub(crate) fn arm(crash: Crash) {
 pub(crate) fn helper_is(pid: i32) {
     if let Some(order) = ORDER.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
         order.helper = Pid::from_raw(pid);
+        // The drill reads this line to know who must be gone with us.
+        tracing::info!("{HELPER_MARK}{pid}");
     }
 }
 

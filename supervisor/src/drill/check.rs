@@ -14,7 +14,7 @@ use crate::cli::client::{Client, run_path};
 
 use super::case::Case;
 use super::facts::{self, Books, Export, Fact, Trace};
-use super::look::{self, Picture};
+use super::look::{self, Picture, Wanted};
 use super::play::{Seen, wait};
 use super::scene::{Scene, git};
 use super::story::{Act, FILE, Setting, WORK};
@@ -52,11 +52,10 @@ pub(super) async fn ask(client: &Client, found: &mut Vec<String>) -> Result<Said
     Ok(said)
 }
 
-/// What of runs is still there: nobody has to be asked.
-pub(super) async fn runs_left(scene: &Scene, runs: &[RunId]) -> Vec<String> {
-    let marks: Vec<String> = runs.iter().map(ToString::to_string).collect();
+/// What of runs and of dead supervisors is still there: nobody has to be asked.
+pub(super) async fn left(scene: &Scene, wanted: &Wanted) -> Vec<String> {
     let work = scene.work();
-    look::until_gone(|| look::processes(&work, &marks, &[])).await
+    look::until_gone(|| look::processes(&work, wanted)).await
 }
 
 /// Control groups of runs that are there although every run is over.
@@ -85,10 +84,9 @@ pub(super) fn plant_groups(scene: &Scene) -> Vec<PathBuf> {
 }
 
 /// The host when the last supervisor has stopped in order.
-pub(super) async fn host(scene: &Scene, sessions: &[u32], runs: &[RunId]) -> Vec<String> {
+pub(super) async fn host(scene: &Scene, wanted: &Wanted) -> Vec<String> {
     let root = scene.root();
-    let marks: Vec<String> = runs.iter().map(ToString::to_string).collect();
-    let mut found = look::until_gone(|| look::processes(&root, &marks, sessions)).await;
+    let mut found = look::until_gone(|| look::processes(&root, wanted)).await;
     match look::groups(&instance(scene)) {
         Ok(groups) => {
             found.extend(shown("group", &groups.runs));

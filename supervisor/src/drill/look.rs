@@ -28,9 +28,20 @@ pub(super) async fn until_gone(mut look: impl FnMut() -> Vec<String>) -> Vec<Str
     look()
 }
 
-/// Processes that belong to one of the sessions, have one of the marks in command line or
+/// Who is looked for among the processes of the host.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wanted {
+    /// Words in a command line or environment.
+    pub(super) marks: Vec<String>,
+    /// Sessions of supervisors.
+    pub(super) sessions: Vec<u32>,
+    /// Launcher helpers, which have sessions of their own.
+    pub(super) helpers: Vec<u32>,
+}
+
+/// Processes that belong to one of the sessions, are one of the helpers, have one of the marks in command line or
 /// environment, or stand in `dir`. This process and what is dead and not reaped do not count.
-pub(super) fn processes(dir: &Path, marks: &[String], sessions: &[u32]) -> Vec<String> {
+pub(super) fn processes(dir: &Path, wanted: &Wanted) -> Vec<String> {
     let own = std::process::id();
     let pids = names(Path::new("/proc")).into_iter().filter_map(|name| name.parse::<u32>().ok());
     let mut found = Vec::new();
@@ -41,9 +52,11 @@ pub(super) fn processes(dir: &Path, marks: &[String], sessions: &[u32]) -> Vec<S
         let has = |mark: &[u8]| contains(&line, mark) || contains(&environment, mark);
         let Some(session) = session_of(&process) else { continue };
         let stands = std::fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd.starts_with(dir));
-        let marked =
-            stands || sessions.contains(&session) || marks.iter().any(|mark| has(mark.as_bytes()));
-        if marked || has(dir.as_os_str().as_bytes()) {
+        // A number that somebody else has got meanwhile is no helper's.
+        let helps = wanted.helpers.contains(&pid) && contains(&line, b"__launcher");
+        let marked = wanted.marks.iter().any(|mark| has(mark.as_bytes()));
+        let ours = helps || marked || stands || wanted.sessions.contains(&session);
+        if ours || has(dir.as_os_str().as_bytes()) {
             let shown = String::from_utf8_lossy(&line).replace('\0', " ");
             let shown: String = shown.trim().chars().take(80).collect();
             found.push(format!("process {pid} ({shown})"));
@@ -255,7 +268,10 @@ mod tests {
     #[test]
     fn a_process_is_found_by_where_it_stands_and_by_its_marks() {
         let dir = tempfile::tempdir().unwrap();
-        let there = |marks: &[String]| processes(dir.path(), marks, &[]).len();
+        let there = |marks: &[String]| {
+            let wanted = Wanted { marks: marks.to_vec(), ..Wanted::default() };
+            processes(dir.path(), &wanted).len()
+        };
         let mut command = std::process::Command::new("sleep");
         let mut child = command.arg("60").env("DRILL", "mark-of-a-test").spawn().unwrap();
         let found = (there(&[]), there(&["mark-of-a-test".to_owned()]));

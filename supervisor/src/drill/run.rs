@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use atenea_core::RunId;
 
+use crate::api::types::Info;
 use crate::clock;
 use crate::config::Config;
 use crate::crash::{Crash, Victim};
@@ -13,9 +14,9 @@ use super::Plant;
 use super::case::Case;
 use super::check::{self, Course, Said};
 use super::facts::{self, Fact};
-use super::look;
+use super::look::{self, Wanted};
 use super::play::{self, Seen};
-use super::scene::{Life, Scene};
+use super::scene::{self, Life, Scene};
 use super::story::{Act, Setting};
 
 /// What came of a case.
@@ -69,6 +70,8 @@ struct Drill<'a> {
     sessions: Vec<u32>,
     durable: Vec<Vec<Fact>>,
     both_died: bool,
+    /// The helper of the last supervisor.
+    helper: Option<u32>,
 }
 
 impl<'a> Drill<'a> {
@@ -82,6 +85,7 @@ impl<'a> Drill<'a> {
             sessions: Vec::new(),
             durable: Vec::new(),
             both_died: false,
+            helper: None,
         }
     }
 
@@ -100,7 +104,7 @@ impl<'a> Drill<'a> {
             Err(what) => return self.found.push(what),
         };
         let planted = self.manner.plant.map(|plant| Planted::new(plant, self.scene));
-        self.found.extend(check::host(self.scene, &self.sessions, &self.known()).await);
+        self.found.extend(check::host(self.scene, &self.wanted()).await);
         match self.read() {
             Ok(all) => {
                 let course = Course {
@@ -142,7 +146,7 @@ impl<'a> Drill<'a> {
         // Nobody is left who could end a run without a sandbox when both are dead.
         self.both_died |= crash.victim == Victim::Both;
         if !self.both_died || self.case.setting != Setting::Host {
-            let left = check::runs_left(self.scene, &self.known()).await;
+            let left = check::left(self.scene, &self.wanted()).await;
             self.found.extend(left.iter().map(|what| format!("{what} lives on after the kill")));
         }
         Ok(())
@@ -157,8 +161,11 @@ impl<'a> Drill<'a> {
             return Err(format!("the recovery does not come to an end: {word}"));
         }
         let client = self.scene.client();
+        let info: Info = client.get("/v1/info").await.map_err(|refusal| refusal.cause)?;
+        self.helper = u32::try_from(info.helper).ok();
         let said = check::ask(&client, &mut self.found).await;
-        self.found.extend(check::runs_left(self.scene, &self.known()).await);
+        let runs = Wanted { marks: self.wanted().marks, ..Wanted::default() };
+        self.found.extend(check::left(self.scene, &runs).await);
         self.found.extend(check::groups_of_runs(self.scene));
         if let Err(what) = play::works_again(&client, self.scene).await {
             self.found.push(what);
@@ -179,6 +186,15 @@ impl<'a> Drill<'a> {
 
     fn read(&self) -> Result<Vec<Fact>, String> {
         facts::read(&self.scene.place.dirs.journal())
+    }
+
+    /// Everybody who must be gone when supervisors are dead and runs are over.
+    fn wanted(&self) -> Wanted {
+        Wanted {
+            marks: self.known().iter().map(ToString::to_string).collect(),
+            sessions: self.sessions.clone(),
+            helpers: scene::helpers(self.scene).into_iter().chain(self.helper).collect(),
+        }
     }
 
     /// Runs that were acknowledged or recorded.

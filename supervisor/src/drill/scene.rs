@@ -12,7 +12,7 @@ use crate::cli::client::Client;
 use crate::cli::commands::wait_for_end;
 use crate::cli::connect::{self, Place};
 use crate::config::Config;
-use crate::crash::{Crash, mark};
+use crate::crash::{Crash, HELPER_MARK, mark};
 
 use super::story::Setting;
 
@@ -139,6 +139,13 @@ impl Scene {
         let log = std::fs::read_to_string(self.place.dirs.log()).unwrap_or_default();
         log.lines().any(|line| line.ends_with(&mark(crash)))
     }
+}
+
+/// Helpers of all supervisors that were to be killed, as the log names them.
+pub(super) fn helpers(scene: &Scene) -> Vec<u32> {
+    let log = std::fs::read_to_string(scene.place.dirs.log()).unwrap_or_default();
+    let number = |line: &str| line.rsplit_once(HELPER_MARK)?.1.trim().parse().ok();
+    log.lines().filter_map(number).collect()
 }
 
 fn io(path: &Path, error: &std::io::Error) -> Refusal {
