@@ -273,34 +273,36 @@ fn bytes_in_files_that_are_only_mapped_count_against_the_disk_limit_of_a_supervi
 /// Learns from inotify which of two directories was just read, and keeps its files in that one, which
 /// a walk does not come back to. It writes once it has seen how the walk goes, and ends by itself.
 const HIDE: &str = r#"python3 -c '
-import ctypes, os, struct
+import ctypes, os, select, struct
 libc = ctypes.CDLL(None)
 names = ["d%02d" % n for n in range(12)]
 for name in names: os.mkdir(name)
 order = [e.name for e in os.scandir(".") if e.name in names]
 first, last = order[-1], order[0]
 for name in order[1:-1]:
-    for n in range(150): os.mkdir(f"{name}/{n}")
+    for n in range(20): os.mkdir(f"{name}/{n}")
 os.mkdir(f"{last}/big")
 big = os.open(f"{last}/big", os.O_RDONLY)
 watch = libc.inotify_init()
 CLOSE_NOWRITE = 0x10
 first_id = libc.inotify_add_watch(watch, first.encode(), CLOSE_NOWRITE)
 last_id = libc.inotify_add_watch(watch, last.encode(), CLOSE_NOWRITE)
-here, moves = last, 0
-while moves < 24:
-    events = os.read(watch, 65536)
-    while events:
-        read, length = struct.unpack_from("i8xI", events)
-        events = events[16 + length:]
-        to = first if read == first_id else last
-        if to != here:
-            os.rename(f"{here}/big", f"{to}/big")
-            here, moves = to, moves + 1
-    if moves >= 2 and here == last and not os.listdir(big):
-        for n in range(8):
-            with open(os.open(f"f{n}", os.O_CREAT | os.O_WRONLY, dir_fd=big), "wb") as f:
-                f.write(bytes(8 << 20))
+here, moves, wrote = last, 0, 0
+while moves < 12:
+    writes = moves >= 2 and wrote < 32
+    if select.select([watch], [], [], 0 if writes else None)[0]:
+        events = os.read(watch, 65536)
+        while events:
+            read, length = struct.unpack_from("i8xI", events)
+            events = events[16 + length:]
+            to = first if read == first_id else last
+            if to != here:
+                os.rename(f"{here}/big", f"{to}/big")
+                here, moves = to, moves + 1
+    elif writes:
+        with open(os.open(f"f{wrote}", os.O_CREAT | os.O_WRONLY, dir_fd=big), "wb") as f:
+            f.write(bytes(1 << 20))
+        wrote += 1
 '"#;
 
 #[test]
