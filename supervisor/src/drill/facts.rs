@@ -138,7 +138,8 @@ fn money(books: &mut Books, event: &Event, wrong: &mut impl FnMut(&str)) {
     match event {
         Event::BudgetSet { limit, .. } => books.limit = Some(*limit),
         Event::BudgetHeld { run, amount, .. } => {
-            if books.held.insert(run.clone(), *amount).is_some() {
+            let twice = books.held.insert(run.clone(), *amount).is_some();
+            if twice {
                 wrong("B4: a run holds money twice");
             }
         }
