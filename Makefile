@@ -7,7 +7,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 TRIPLE := x86_64-unknown-linux-gnu
 
-.PHONY: all deps build build-debug static test lint docs bench demo long install uninstall rollback clean
+.PHONY: all deps build build-debug static test lint docs bench demo long guest guest-test guest-power install uninstall rollback clean
 
 all: build
 
@@ -61,6 +61,18 @@ uninstall:
 
 rollback: ## back to the version that was installed before
 	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" scripts/install rollback
+
+# A Debian 13 guest without acceleration: systemd, and control groups of version 2 alone.
+guest: ## make the guest's disk, kernel and initrd in target/guest
+	@scripts/deps guest
+	@fixtures/vm/image $(TARGET)/guest
+
+guest-test: build guest ## tests of the real kernel, and the program itself, in the guest
+	@/usr/bin/python3 fixtures/vm/test.py $(TARGET) $(SUITES)
+
+N ?= 2
+guest-power: build guest ## cut the power N times while the guest works on runs
+	@/usr/bin/python3 fixtures/vm/power.py $(TARGET)/release $(N) $(SEED)
 
 clean:
 	@$(CARGO) clean --target-dir $(TARGET)

@@ -9,6 +9,7 @@ mod boundary;
 mod command_line;
 mod control;
 mod daemon;
+mod delegated;
 mod docs;
 mod drills;
 mod ends;

@@ -1,13 +1,14 @@
 //! S6: the supervisor is nobody's deputy. It serves its own user and root, and what it opens for a
 //! client is what the client could open.
 
-use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
+use crate::delegated::Delegated;
 use crate::hostile::nameless;
 use crate::ordinary_user::{USER, install};
-use crate::support::{Out, World, git, host, picture, repository};
+use crate::support::{World, git, host, picture, repository};
 
 /// Asks who listens whether it is well, and prints the first line of the answer.
 const ASK: &str = "import socket, sys
@@ -116,63 +117,6 @@ fn to_look_into_processes_is_in_force_for_nobody_most_of_the_time_and_no_child_g
     assert_eq!(set("CapPrm") & look, look);
     for name in ["CapEff", "CapBnd", "CapInh", "CapAmb"] {
         assert_eq!(set(name) & look, 0, "{name}");
-    }
-}
-
-/// Control groups that root made for the user: one below the own one in each hierarchy that a run
-/// needs.
-struct Delegated(Vec<PathBuf>);
-
-impl Delegated {
-    fn new() -> Delegated {
-        let name = format!("atenea-rights-{}", std::process::id());
-        let mut made = Delegated(Vec::new());
-        for line in std::fs::read_to_string("/proc/self/cgroup").unwrap().lines() {
-            let mut fields = line.splitn(3, ':').skip(1);
-            let (controllers, own) = (fields.next().unwrap(), fields.next().unwrap());
-            let mount = match controllers {
-                "" if Path::new("/sys/fs/cgroup/unified").exists() => "unified",
-                "" | "cpu" | "memory" | "pids" | "cpu,cpuacct" => controllers,
-                _ => continue,
-            };
-            let own = own.trim_start_matches('/');
-            let dir = Path::new("/sys/fs/cgroup").join(mount).join(own).join(&name);
-            std::fs::create_dir(&dir).unwrap();
-            chown(&dir, Some(USER), Some(USER)).unwrap();
-            for file in ["cgroup.procs", "cgroup.subtree_control", "cgroup.threads", "tasks"] {
-                let file = dir.join(file);
-                if file.exists() {
-                    chown(file, Some(USER), Some(USER)).unwrap();
-                }
-            }
-            made.0.push(dir);
-        }
-        made
-    }
-
-    /// Runs the program as the user, in these groups.
-    fn as_user(&self, home: &Path, program: &Path, args: &[&str]) -> Out {
-        let enter = |dir: &PathBuf| format!("echo $$ > {}/cgroup.procs && ", dir.display());
-        let enter: String = self.0.iter().map(enter).collect();
-        let user = USER.to_string();
-        let script = format!(
-            "{enter}exec setpriv --reuid {user} --regid {user} --clear-groups --inh-caps=-all \
-             --bounding-set=-all --no-new-privs \"$0\" \"$@\""
-        );
-        let mut command = Command::new("timeout");
-        command.args(["60", "sh", "-c", &script]).arg(program).args(args);
-        command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", home);
-        command.current_dir(home.join("project"));
-        host(&mut command)
-    }
-}
-
-impl Drop for Delegated {
-    fn drop(&mut self) {
-        for dir in &self.0 {
-            let removed = std::fs::remove_dir(dir);
-            assert!(std::thread::panicking() || removed.is_ok(), "{removed:?}: {}", dir.display());
-        }
     }
 }
 

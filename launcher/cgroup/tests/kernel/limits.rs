@@ -86,7 +86,7 @@ fn a_group_of_the_same_name_is_not_taken_over() {
 
 #[test]
 fn a_process_above_the_cpu_limit_is_throttled_and_one_below_is_not() {
-    let script = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
+    let script = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done";
     for (cpu_millis, throttled) in [(50, true), (2_000, false)] {
         let instance = Instance::new(&format!("cpu-{cpu_millis}"));
         let limits = Limits { cpu_millis, ..LIMITS };
@@ -132,9 +132,9 @@ fn without_acting_on_the_event_a_v1_run_goes_on_after_its_processes_are_killed()
     let script = "for i in 1 2 3; do tail /dev/zero & done; wait; echo survived; read _";
     let mut child = instance.start(limits, script);
     if instance.base.layout().kind() == Kind::Unified {
-        // `memory.oom.group` ends the whole group there.
+        // `memory.oom.group` ends the whole group there; the first to be reaped may not be the last.
         assert!(!child.wait().unwrap().success());
-        assert!(!instance.group().populated().unwrap());
+        assert_eq!(instance.group().wait_empty(LONG).unwrap(), Wait::Empty);
         return;
     }
     read_until(&mut child, "survived");

@@ -8,10 +8,12 @@ use crate::support::{Instance, LIMITS, LONG, read_until};
 fn a_fork_bomb_of_200_processes_is_killed_and_its_groups_are_removed() {
     // C1
     let instance = Instance::new("bomb");
-    // Each process forks all the time, so that the set of pids never stands still.
-    let script = "i=0; while [ $i -lt 200 ]; do \
-                  (j=0; while [ $j -lt 20000 ]; do (:); j=$((j+1)); done) & i=$((i+1)); done; \
-                  echo ready; wait";
+    // Each process forks all the time, so that the set of pids never stands still. They begin when all
+    // are there: the last ones would wait long for their turn otherwise.
+    let script = "d=$(mktemp -d); mkfifo $d/gate; i=0; while [ $i -lt 200 ]; do \
+                  (read _ <$d/gate; j=0; while [ $j -lt 20000 ]; do (:); j=$((j+1)); done) 2>/dev/null & \
+                  i=$((i+1)); done; \
+                  exec 3>$d/gate; rm -r $d; exec 3>&-; echo ready; wait";
     let limits = Limits { pids: 1_000, cpu_millis: 1_000, ..LIMITS };
     let mut child = instance.start(limits, script);
     read_until(&mut child, "ready");
