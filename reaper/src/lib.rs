@@ -18,7 +18,7 @@ mod part;
 mod state;
 
 /// The layout and groups that the functions here work on.
-pub use atenea_cgroup::{Frozen, GroupState, Layout, Place, RunGroup};
+pub use atenea_cgroup::{Frozen, GroupState, Layout, Place, RunGroup, needs_group};
 pub use delete::Removed;
 pub use error::{Error, Result};
 pub use groups::{Ended, kill_group, remove_group, remove_instances};

@@ -198,3 +198,20 @@ fn a_limit_whose_file_is_missing_is_an_error_that_names_it_and_creates_no_file()
     assert_eq!(source.kind(), std::io::ErrorKind::NotFound);
     assert!(!file.exists());
 }
+
+#[test]
+fn a_process_that_is_not_in_a_leaf_shares_its_group_with_a_supervisor_that_it_starts() {
+    let fake = Fake::new();
+    fake.delegated("cpu memory pids\n");
+    fake.put("d/supervisor/cgroup.controllers", "cpu memory pids\n");
+    fake.put("cgroup.controllers", "cpu memory pids\n");
+    assert!(fake.unified("/d").unwrap().is_shared());
+    assert!(fake.unified("/d/supervisor").unwrap().is_shared(), "a leaf of somebody else");
+    Base::open_or_create(&fake.unified("/d").unwrap(), "i").unwrap();
+    assert!(!fake.unified("/d/supervisor").unwrap().is_shared());
+    // The root of the hierarchy may hold processes.
+    assert!(!fake.unified("/").unwrap().is_shared());
+    let hybrid = Fake::new();
+    let hybrid = hybrid.hybrid(HYBRID, &["cpu,cpuacct", "memory", "pids"]);
+    assert!(!hybrid.unwrap().is_shared());
+}

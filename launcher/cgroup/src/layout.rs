@@ -107,13 +107,7 @@ impl Layout {
     /// # Errors
     /// As [`Layout::detect`].
     pub fn detect_at(root: &Path, proc_self: &Path) -> Result<Self> {
-        let no_tree = || Error::NoCgroup2 { root: root.to_owned() };
-        let stat = rustix::fs::statfs(root).map_err(|_| no_tree())?;
-        let kind = if u64::try_from(stat.f_type) == Ok(CGROUP2_SUPER_MAGIC) {
-            Kind::Unified
-        } else {
-            Kind::Hybrid
-        };
+        let kind = kind_of(root)?;
         let read = |name: &str| {
             let path = proc_self.join(name);
             std::fs::read(&path).map_err(|e| Error::io("read", path, e))
@@ -162,6 +156,16 @@ impl Layout {
         Ok(Layout { kind, trees, in_leaf })
     }
 
+    /// Whether a supervisor started by this process cannot limit its runs where this process is: on a
+    /// unified host, a group with processes of its own cannot have children with controllers, and
+    /// this process stays in it. A supervisor there needs a group that is given to it alone.
+    pub fn is_shared(&self) -> bool {
+        // The root of the whole hierarchy may hold processes beside controllers.
+        self.kind == Kind::Unified
+            && !self.in_leaf
+            && self.trees.iter().any(|tree| !tree.own.as_os_str().is_empty())
+    }
+
     /// How the hierarchies are mounted.
     pub fn kind(&self) -> Kind {
         self.kind
@@ -194,6 +198,23 @@ impl Layout {
             .find(|tree| tree.name == name)
             .ok_or_else(|| Error::NoHierarchy { hierarchy: name.to_owned() })
     }
+}
+
+/// [`Layout::is_shared`] of this process, also where its group lacks a controller that another may have.
+pub fn needs_group() -> bool {
+    match Layout::detect() {
+        Ok(layout) => layout.is_shared(),
+        Err(Error::MissingController { .. }) => {
+            matches!(kind_of(Path::new(CGROUP_ROOT)), Ok(Kind::Unified))
+        }
+        Err(_) => false,
+    }
+}
+
+fn kind_of(root: &Path) -> Result<Kind> {
+    let stat = rustix::fs::statfs(root).map_err(|_| Error::NoCgroup2 { root: root.to_owned() })?;
+    let unified = u64::try_from(stat.f_type) == Ok(CGROUP2_SUPER_MAGIC);
+    Ok(if unified { Kind::Unified } else { Kind::Hybrid })
 }
 
 /// Own group relative to what is mounted.

@@ -35,7 +35,7 @@ pub use events::{OomWatch, Wait};
 pub use freeze::Frozen;
 pub use group::RunGroup;
 pub use identity::{GroupState, Identity, Place};
-pub use layout::{Controller, Kind, Layout};
+pub use layout::{Controller, Kind, Layout, needs_group};
 pub use limits::Limits;
 pub use mountinfo::{Mount, parse as parse_mountinfo};
 pub use name::{INSTANCE_CHARS_MAX, RUN_CHARS_MAX};

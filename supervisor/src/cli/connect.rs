@@ -166,25 +166,31 @@ fn failed(error: std::io::Error) -> Refusal {
 
 /// Starts a detached supervisor and waits until it listens or says why not.
 async fn start(global: &Global, dirs: &StateDir) -> Result<(), Refusal> {
-    let starting = launch(global, dirs, None)?;
-    tracing::debug!("started supervisor {} in {}", starting.child.id(), dirs.root().display());
-    let (mut child, told) = starting.word().await.map_err(failed)?;
-    if told.trim() == "ready" {
-        // It is detached; nobody waits for it, and its parent is about to exit.
-        return Ok(());
-    }
-    let ended = tokio::task::spawn_blocking(move || child.wait()).await;
-    let status = ended.ok().and_then(Result::ok).and_then(|status| status.code());
-    match serde_json::from_str::<Refusal>(&told) {
-        Ok(refusal) => Err(refusal),
-        // It ended before it could say so, and on a full disk its log says nothing either.
-        Err(_) if status == Some(crate::exit::JOURNAL_FAILED) => Err(journal_failed(dirs)),
-        Err(_) => {
-            let cause = "the supervisor ended before it was ready".to_owned();
-            Err(Refusal::new(Code::HostNoSupervisor, cause)
-                .with_help(format!("see {}", dirs.log().display())))
+    let own = std::env::current_exe().map_err(failed)?;
+    // Without a group of its own it still serves what needs none, and refuses the rest with the reason.
+    let commands = super::scope::around(&own).into_iter().chain([Command::new(&own)]);
+    let mut last = None;
+    for command in commands {
+        let starting = spawn(global, dirs, None, command)?;
+        tracing::debug!("started supervisor {} in {}", starting.child.id(), dirs.root().display());
+        let (mut child, told) = starting.word().await.map_err(failed)?;
+        if told.trim() == "ready" {
+            // It is detached; nobody waits for it, and its parent is about to exit.
+            return Ok(());
         }
+        let ended = tokio::task::spawn_blocking(move || child.wait()).await;
+        if let Ok(refusal) = serde_json::from_str::<Refusal>(&told) {
+            return Err(refusal);
+        }
+        last = ended.ok().and_then(Result::ok).and_then(|status| status.code());
     }
+    // It ended before it could say so, and on a full disk its log says nothing either.
+    if last == Some(crate::exit::JOURNAL_FAILED) {
+        return Err(journal_failed(dirs));
+    }
+    let cause = "the supervisor ended before it was ready".to_owned();
+    Err(Refusal::new(Code::HostNoSupervisor, cause)
+        .with_help(format!("see {}", dirs.log().display())))
 }
 
 /// Why a start could not write its journal.
@@ -211,9 +217,20 @@ pub(crate) fn launch(
     dirs: &StateDir,
     crash: Option<Crash>,
 ) -> Result<Starting, Refusal> {
+    let own = std::env::current_exe().map_err(failed)?;
+    let command = super::scope::around(&own).unwrap_or_else(|| Command::new(&own));
+    spawn(global, dirs, crash, command)
+}
+
+/// `command` is this program, perhaps in a scope.
+fn spawn(
+    global: &Global,
+    dirs: &StateDir,
+    crash: Option<Crash>,
+    mut command: Command,
+) -> Result<Starting, Refusal> {
     let (ready, tell) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
-    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
     command.arg("__supervisor").arg("--state-dir").arg(dirs.root());
     if let Some(file) = &global.config {
         command.arg("--config").arg(std::path::absolute(file).map_err(failed)?);

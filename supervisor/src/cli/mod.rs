@@ -12,6 +12,7 @@ mod manifest;
 pub mod output;
 mod progress;
 mod run;
+mod scope;
 pub mod terminal;
 pub mod text;
 mod usage;
