@@ -15,7 +15,9 @@ fn victim(world: &World) -> (String, String) {
     let script =
         "trap '' TERM; echo work > precious; sleep 1000 & setsid sleep 1000 & echo ready; wait";
     let run = world.ready(&options, script);
-    assert!(marked(&mark).len() >= 3, "the control: its processes are found by their mark");
+    // A process in the middle of its exec shows no environment, so one look may miss some.
+    let found = (0..1_000).any(|_| marked(&mark).len() >= 3);
+    assert!(found, "the control: its processes are found by their mark");
     (run, mark)
 }
 
