@@ -52,6 +52,7 @@ long: build ## the long lanes
 	@scripts/soak $(TARGET)/release/atenea-sup 200
 	@scripts/killall $(TARGET)/release/atenea-sup 20
 	@$(TARGET)/release/atenea-sup drill --all
+	@scripts/broken-drill $(TARGET)
 
 install: ## programs, units and completion below PREFIX; `make build` first
 	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" scripts/install install $(TARGET)/release
