@@ -7,6 +7,12 @@ use std::path::Path;
 
 use atenea_core::{Code, Refusal};
 
+/// Free space of the disk that a path lies on, bytes; `None` when it cannot be asked.
+pub fn free_bytes(on: &Path) -> Option<u64> {
+    let disk = rustix::fs::statvfs(on).ok()?;
+    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
 /// Replaces `path` atomically and durably with a file of mode 0600.
 ///
 /// # Errors

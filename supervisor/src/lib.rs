@@ -2,6 +2,10 @@
 //! receipts. Policy is decided by `atenea-core`; this crate carries it out.
 #![forbid(unsafe_code)]
 
+// It breaks a promise on purpose: nobody can build a program with it that others might run.
+#[cfg(all(feature = "broken", not(debug_assertions)))]
+compile_error!("the feature `broken` is for debug builds of scripts/broken-drill only");
+
 pub mod api;
 pub mod cli;
 pub mod clock;

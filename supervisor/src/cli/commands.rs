@@ -197,24 +197,17 @@ async fn export(
     let body = ExportRequest { reference, patch: patch.is_some() };
     let path = run_path(run, "/export")?;
     let mut result: ExportResult = client.give(Method::POST, &path, &body, None).await?;
-    let to_file = patch.as_ref().filter(|file| file.as_os_str() != "-");
-    if let (Some(file), true) = (to_file, output.json) {
+    if let Some(file) = patch.as_ref().filter(|file| file.as_os_str() != "-") {
         let content = result.patch.take().unwrap_or_default();
         crate::files::write_new(file, content.as_bytes())?;
+        output.say(&format!("wrote {}", file.display()));
     }
     if output.json {
         output.object(&result);
         return Ok(0);
     }
-    if let (Some(file), Some(content)) = (&patch, &result.patch) {
-        if file.as_os_str() == "-" {
-            print_bytes(content.as_bytes());
-        } else {
-            crate::files::write_new(file, content.as_bytes())?;
-            output.say(&format!("wrote {}", file.display()));
-        }
-        say_notes(output, &result);
-        return Ok(0);
+    if let Some(content) = &result.patch {
+        print_bytes(content.as_bytes());
     }
     if let (Some(name), Some(commit)) = (&result.reference, &result.commit) {
         output.data(&format!("{commit} {name}\n"));
@@ -225,8 +218,8 @@ async fn export(
             false => format!("git merge {name}"),
         };
         output.say(&format!("  look: git show {name}\n  take: {take}"));
-        say_notes(output, &result);
     }
+    say_notes(output, &result);
     Ok(0)
 }
 

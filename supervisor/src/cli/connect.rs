@@ -197,9 +197,7 @@ async fn start(global: &Global, dirs: &StateDir) -> Result<(), Refusal> {
 fn journal_failed(dirs: &StateDir) -> Refusal {
     /// Below this no commit fits, bytes.
     const COMMIT_BYTES: u64 = 1 << 20;
-    let stat = rustix::fs::statvfs(dirs.root());
-    let free = stat.map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
-    if free < COMMIT_BYTES {
+    if let Some(free) = crate::files::free_bytes(dirs.root()).filter(|free| *free < COMMIT_BYTES) {
         let cause = format!("{free} bytes are free, and recovery has to write");
         return Refusal::new(Code::FsDiskFull, cause)
             .with_help("free space; the next command recovers, nothing is lost");

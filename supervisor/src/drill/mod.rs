@@ -89,7 +89,7 @@ pub(crate) fn drill(global: &Global, output: &Output, args: &DrillArgs) -> Done 
         return Ok(0);
     }
     let Some(cases) = chosen(args) else {
-        output.say(
+        output.must_say(
             "error: there is no place, story or case of this name; see: atenea-sup drill --list",
         );
         return Ok(crate::exit::USAGE);

@@ -17,6 +17,7 @@ use atenea_reaper::{Frozen, RunGroup};
 use super::disk_walk::{Torn, size_of};
 use super::held;
 use super::host::Inner;
+use crate::files::free_bytes as free;
 
 /// Pause between two looks, at least. A look that takes long makes the pause longer, so that looking
 /// never takes more than a tenth of a core.
@@ -173,12 +174,6 @@ impl Books {
         }
         (self.restless >= RESTLESS_MAX).then(|| unknown(Torn::Restless))
     }
-}
-
-/// Free space of the whole disk, bytes.
-fn free(dir: &Path) -> Option<u64> {
-    let stat = rustix::fs::statvfs(dir).ok()?;
-    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
 /// Waits for the next look: sooner when the disk as a whole fills up faster than the run may.
