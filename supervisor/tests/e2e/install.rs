@@ -27,7 +27,7 @@ fn an_installed_version_works_is_replaced_whole_and_comes_back() {
     let installed = dest.join("usr/local/bin/atenea-sup");
     let unit = dest.join("usr/local/lib/systemd/system/atenea-sup.service");
     let unit = std::fs::read_to_string(unit).unwrap();
-    assert!(unit.contains("\nExecStart=/usr/local/bin/atenea-sup daemon\n"), "{unit}");
+    assert!(unit.contains("\nExecStart=/usr/local/bin/atenea-sup daemon --state-dir "), "{unit}");
     let mut run = Command::new(&installed);
     world.with_options(&mut run);
     host(run.args(["run", "--", "sh", "-c", "exit 7"])).ends(7);
