@@ -116,7 +116,9 @@ impl StateDir {
 }
 
 /// One of the two captured streams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Stream {
     /// Standard output, or everything of a terminal.

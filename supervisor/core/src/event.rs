@@ -1,6 +1,7 @@
 //! Facts. Each is appended to the journal before anything acts on it; the state of the world is a
 //! fold over them. Names are past tense; an intent is the fact that we decided to act.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -48,7 +49,9 @@ pub enum Step {
 }
 
 /// Steps after a run, each one event when done and each idempotent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum CleanupStep {
     /// The token is revoked (C2: before any other step is reported done).
@@ -77,7 +80,7 @@ pub struct BudgetAsk {
 }
 
 /// Who made a run: it belongs to this user (S6).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Owner {
     /// User id of the client.
     pub uid: u32,
@@ -134,7 +137,7 @@ pub struct ProcessIdentity {
 }
 
 /// One act of the self-test (S4).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SelfTestResult {
     /// Stable name of the act.
     pub name: String,
@@ -143,7 +146,7 @@ pub struct SelfTestResult {
 }
 
 /// What contains a run.
-#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct BoundaryInfo {
     /// `bubblewrap` or `none`.
     pub kind: String,
@@ -196,7 +199,9 @@ pub struct Violation {
 }
 
 /// Calendar period of an account, UTC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Period {
     /// Starts anew each day.
@@ -208,7 +213,9 @@ pub enum Period {
 }
 
 /// How well the reported spend is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Quality {
     /// Every call ended with a report.

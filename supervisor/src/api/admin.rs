@@ -3,13 +3,17 @@
 use atenea_core::input::Command;
 use atenea_core::{AccountName, Code, Nanos, Refusal};
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use super::types::{AccountView, Info, SetBudget, StopRequest, ViolationView, ViolationsQuery};
+use super::problem::Asked;
+use super::types::{
+    AccountView, Health, Info, SetBudget, StopRequest, SupportView, ViolationView, ViolationsQuery,
+};
 use super::{ApiError, App, runs, view};
 use crate::driver::record;
+use crate::journal_view::{StatsView, VerifyView};
 
 type Answer<T> = Result<T, ApiError>;
 
@@ -54,7 +58,7 @@ pub(super) async fn set_budget(
 /// `GET /v1/violations`
 pub(super) async fn violations(
     State(app): State<App>,
-    Query(query): Query<ViolationsQuery>,
+    Asked(query): Asked<ViolationsQuery>,
 ) -> Answer<Json<Vec<ViolationView>>> {
     let only = match &query.run {
         Some(text) => Some(runs::find(&app, text).await?.id),
@@ -73,7 +77,7 @@ pub(super) async fn violations(
 }
 
 /// `POST /v1/journal/verify`
-pub(super) async fn verify(State(app): State<App>) -> Answer<Json<serde_json::Value>> {
+pub(super) async fn verify(State(app): State<App>) -> Answer<Json<VerifyView>> {
     let journal = app.journal.clone();
     let report = tokio::task::spawn_blocking(move || journal.verify_live())
         .await
@@ -83,7 +87,7 @@ pub(super) async fn verify(State(app): State<App>) -> Answer<Json<serde_json::Va
 }
 
 /// `GET /v1/journal/stats`
-pub(super) async fn stats(State(app): State<App>) -> Answer<Json<serde_json::Value>> {
+pub(super) async fn stats(State(app): State<App>) -> Answer<Json<StatsView>> {
     let stats = app.journal.stats_live().map_err(|e| record::refusal(&e))?;
     Ok(Json(crate::journal_view::stats(&stats)))
 }
@@ -122,15 +126,15 @@ pub(super) async fn info(State(app): State<App>) -> Json<Info> {
 }
 
 /// `GET /v1/health`
-pub(super) async fn health(State(app): State<App>) -> Response {
+pub(super) async fn health(State(app): State<App>) -> Answer<Json<Health>> {
     match app.journal.poisoned() {
-        None => (StatusCode::OK, Json(serde_json::json!({ "ok": true }))).into_response(),
-        Some(cause) => ApiError::from(Refusal::new(Code::JournalIo, cause)).into_response(),
+        None => Ok(Json(Health { ok: true })),
+        Some(cause) => Err(Refusal::new(Code::JournalIo, cause).into()),
     }
 }
 
 /// `GET /v1/doctor`: what the supervisor's own probe found.
-pub(super) async fn doctor(State(app): State<App>) -> Json<serde_json::Value> {
+pub(super) async fn doctor(State(app): State<App>) -> Json<SupportView> {
     Json(app.host.support_view())
 }
 

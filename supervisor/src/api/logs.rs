@@ -3,13 +3,14 @@
 use std::io::{Read, Seek, SeekFrom};
 
 use axum::body::Body;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use http_body_util::StreamBody;
 use hyper::body::{Bytes, Frame};
 use tokio::sync::mpsc;
 
+use super::problem::Asked;
 use super::types::{FRAME_BYTES_MAX, LogsQuery};
 use super::{ApiError, App, runs};
 use crate::layout::Stream;
@@ -21,7 +22,7 @@ const CHUNKS_MAX: usize = 4;
 pub(super) async fn logs(
     State(app): State<App>,
     Path(id): Path<String>,
-    Query(query): Query<LogsQuery>,
+    Asked(query): Asked<LogsQuery>,
 ) -> Result<Response, ApiError> {
     let run = runs::find(&app, &id).await?.id;
     let (chunks, received) = mpsc::channel::<Result<Frame<Bytes>, std::io::Error>>(CHUNKS_MAX);

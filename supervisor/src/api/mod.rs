@@ -4,7 +4,10 @@
 mod admin;
 mod attach;
 mod logs;
+pub mod openapi;
 mod problem;
+mod route;
+mod routes;
 mod runs;
 pub mod types;
 pub mod view;
@@ -15,7 +18,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use atenea_journal::Journal;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::routing::{get, post, put};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{UnixListener, UnixStream};
@@ -25,6 +27,8 @@ use crate::config::{Config, InForce};
 use crate::driver::Handle;
 use crate::driver::host::Host;
 use crate::layout::StateDir;
+
+use route::Route;
 
 pub use problem::{ApiError, status};
 
@@ -77,28 +81,12 @@ pub struct Peer {
 }
 
 fn router(app: App) -> Router {
-    Router::new()
-        .route("/v1/runs", post(runs::create).get(runs::list))
-        .route("/v1/runs/{id}", get(runs::show))
-        .route("/v1/runs/{id}/cancel", post(runs::cancel))
-        .route("/v1/runs/{id}/wait", get(runs::wait))
-        .route("/v1/runs/{id}/logs", get(logs::logs))
-        .route("/v1/runs/{id}/receipt", get(runs::receipt))
-        .route("/v1/runs/{id}/diff", get(runs::diff))
-        .route("/v1/runs/{id}/export", post(runs::export))
-        .route("/v1/runs/{id}/discard", post(runs::discard))
-        .route("/v1/runs/{id}/attach", post(attach::attach))
-        .route("/v1/budgets", get(admin::budgets))
-        .route("/v1/budgets/{name}", put(admin::set_budget).get(admin::budget))
-        .route("/v1/violations", get(admin::violations))
-        .route("/v1/journal/verify", post(admin::verify))
-        .route("/v1/journal/stats", get(admin::stats))
-        .route("/v1/journal/dump", get(admin::dump))
-        .route("/v1/info", get(admin::info))
-        .route("/v1/health", get(admin::health))
-        .route("/v1/doctor", get(admin::doctor))
-        .route("/v1/stop", post(admin::stop))
+    let serve = |router: Router<App>, route: Route| router.route(route.path, route.serve);
+    routes::all()
+        .into_iter()
+        .fold(Router::new(), serve)
         .fallback(admin::unknown)
+        .method_not_allowed_fallback(admin::unknown)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(app)
 }

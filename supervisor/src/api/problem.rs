@@ -2,8 +2,12 @@
 
 use atenea_core::{Code, Refusal, RunId};
 use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{FromRequestParts, Query};
+use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use serde::de::DeserializeOwned;
 
 use super::types::Problem;
 
@@ -47,6 +51,19 @@ pub fn status(code: Code) -> StatusCode {
         Code::ApiBadRequest => StatusCode::BAD_REQUEST,
         Code::FsIo | Code::JournalIo | Code::JournalDamaged => StatusCode::INTERNAL_SERVER_ERROR,
         _ => StatusCode::UNPROCESSABLE_ENTITY,
+    }
+}
+
+/// The parameters of a query; one that is wrong is refused as everything else is.
+pub(super) struct Asked<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let bad = |e: QueryRejection| Refusal::new(Code::ApiBadRequest, e.body_text());
+        let Query(asked) = Query::from_request_parts(parts, state).await.map_err(bad)?;
+        Ok(Asked(asked))
     }
 }
 

@@ -4,17 +4,18 @@ use atenea_core::event::ExportTarget;
 use atenea_core::input::Command;
 use atenea_core::run::{Run, Workspace};
 use atenea_core::{Code, Phase, Refusal, RunId};
-use axum::extract::{Path, Query, State};
-use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 
+use super::problem::Asked;
 use super::types::{
     CancelRequest, DiffView, ExportRequest, ExportResult, NewRun, RunAccepted, RunStatus, RunsQuery,
 };
 use super::{ApiError, App, Peer, view};
 use crate::clock;
 use crate::driver::admission;
+use crate::receipt::Issued;
 
 type Answer<T> = Result<T, ApiError>;
 
@@ -65,7 +66,7 @@ pub(super) async fn status_of(app: &App, run: &Run) -> RunStatus {
 /// `GET /v1/runs`
 pub(super) async fn list(
     State(app): State<App>,
-    Query(query): Query<RunsQuery>,
+    Asked(query): Asked<RunsQuery>,
 ) -> Answer<Json<Vec<RunStatus>>> {
     let wanted = query.state.as_deref();
     let fits = |run: &Run| match wanted {
@@ -125,7 +126,10 @@ pub(super) async fn cancel(
 }
 
 /// `GET /v1/runs/{id}/receipt`
-pub(super) async fn receipt(State(app): State<App>, Path(id): Path<String>) -> Answer<Response> {
+pub(super) async fn receipt(
+    State(app): State<App>,
+    Path(id): Path<String>,
+) -> Answer<Json<Issued>> {
     let run = find(&app, &id).await?;
     if run.receipt.is_none() {
         let cause = format!("run {} is {}", run.id, run.phase.as_str());
@@ -133,8 +137,7 @@ pub(super) async fn receipt(State(app): State<App>, Path(id): Path<String>) -> A
             .with_help("the receipt is written when the run has ended: atenea-sup wait RUN");
         return Err(ApiError::of_run(refusal, run.id));
     }
-    let body = crate::receipt::with_amendments(&app.dirs, &run)?;
-    Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
+    Ok(Json(crate::receipt::with_amendments(&app.dirs, &run)?))
 }
 
 /// `GET /v1/runs/{id}/diff`

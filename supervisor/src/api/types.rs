@@ -3,12 +3,13 @@
 
 use atenea_core::event::{Period, Violation};
 use atenea_core::{Digest, Limits, RunId};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::layout::Stream;
 
 /// `POST /v1/runs`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewRun {
     /// The manifest, version 1, as JSON.
@@ -28,7 +29,7 @@ pub struct NewRun {
 }
 
 /// Size of a terminal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TtySize {
     /// Rows.
     pub rows: u16,
@@ -37,7 +38,7 @@ pub struct TtySize {
 }
 
 /// Answer to `POST /v1/runs`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunAccepted {
     /// The run.
     pub run: RunId,
@@ -47,7 +48,7 @@ pub struct RunAccepted {
 }
 
 /// One run in `GET /v1/runs` and `GET /v1/runs/{id}`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunStatus {
     /// Its id.
     pub run: RunId,
@@ -104,7 +105,7 @@ pub struct RunStatus {
 }
 
 /// How an agent ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExitStatus {
     /// What it returned.
     pub status: Option<i32>,
@@ -115,7 +116,7 @@ pub struct ExitStatus {
 }
 
 /// A code with its cause.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CauseView {
     /// Stable code.
     pub code: String,
@@ -124,7 +125,7 @@ pub struct CauseView {
 }
 
 /// Money of a run, dollars as text.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BudgetView {
     /// Held now.
     pub usd_held: String,
@@ -137,7 +138,7 @@ pub struct BudgetView {
 }
 
 /// How far the preparation of a workspace is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Progress {
     /// Files done.
     pub files: u64,
@@ -148,7 +149,7 @@ pub struct Progress {
 }
 
 /// `POST /v1/runs/{id}/cancel`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CancelRequest {
     /// Why, for the receipt.
@@ -163,7 +164,7 @@ pub struct CancelRequest {
 }
 
 /// `POST /v1/runs/{id}/export`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExportRequest {
     /// Ref to make; default `refs/atenea/RUN`.
@@ -175,7 +176,7 @@ pub struct ExportRequest {
 }
 
 /// Answer to an export.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExportResult {
     /// The ref.
     #[serde(rename = "ref")]
@@ -196,7 +197,7 @@ pub struct ExportResult {
 }
 
 /// Answer to `GET /v1/runs/{id}/diff`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DiffView {
     /// Unified diff with control characters escaped.
     pub text: String,
@@ -211,7 +212,7 @@ pub struct DiffView {
 }
 
 /// The parts of what a run changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ChangesView {
     /// Files that an export carries.
     pub files: u64,
@@ -224,7 +225,7 @@ pub struct ChangesView {
 }
 
 /// One account.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AccountView {
     /// Its name.
     pub name: String,
@@ -243,7 +244,7 @@ pub struct AccountView {
 }
 
 /// `PUT /v1/budgets/{name}`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetBudget {
     /// The limit, dollars.
@@ -254,7 +255,7 @@ pub struct SetBudget {
 }
 
 /// `GET /v1/info`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Info {
     /// Process id of the supervisor.
     pub pid: u32,
@@ -286,8 +287,52 @@ pub struct Info {
     pub seq: u64,
 }
 
+/// `GET /v1/doctor`: what the supervisor's own probe found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct SupportView {
+    /// Whether this host can contain a run (S2).
+    pub enforceable: bool,
+    /// What it needs, and what is nice to have.
+    pub features: Vec<FeatureView>,
+    /// The self-test of a sandbox that was made to try.
+    pub self_test: SelfTestCount,
+}
+
+/// One thing that containment builds on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct FeatureView {
+    /// Its name.
+    pub name: String,
+    /// Whether no run is contained without it.
+    pub required: bool,
+    /// `ok`, `missing`, `absent` (and not required) or `not tried`.
+    pub state: String,
+    /// What was found, or why it is not there.
+    pub detail: String,
+    /// Code of the refusal.
+    pub code: Option<String>,
+    /// What to do.
+    pub help: String,
+}
+
+/// How many acts of a self-test were refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct SelfTestCount {
+    /// Acts that were tried.
+    pub acts: usize,
+    /// How many of them were refused.
+    pub refused: usize,
+}
+
+/// `GET /v1/health`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Health {
+    /// Always true: what is not healthy answers with a problem.
+    pub ok: bool,
+}
+
 /// One violation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ViolationView {
     /// Sequence of its event.
     pub seq: u64,
@@ -327,7 +372,7 @@ impl ViolationView {
 }
 
 /// `POST /v1/stop`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StopRequest {
     /// Cancel runs instead of waiting for them.
@@ -336,7 +381,7 @@ pub struct StopRequest {
 }
 
 /// Query of `GET /v1/runs/{id}/logs`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LogsQuery {
     /// Which stream.
     #[serde(default = "stdout")]
@@ -351,7 +396,7 @@ fn stdout() -> Stream {
 }
 
 /// Query of `GET /v1/runs`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunsQuery {
     /// Only runs in this state; `live` for all that are not over.
     #[serde(default)]
@@ -359,7 +404,7 @@ pub struct RunsQuery {
 }
 
 /// Query of `GET /v1/violations`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ViolationsQuery {
     /// Only of this run.
     #[serde(default)]
@@ -370,7 +415,7 @@ pub struct ViolationsQuery {
 }
 
 /// An error (`application/problem+json`).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
     /// Stable code.
     pub code: String,

@@ -67,7 +67,8 @@ pub fn exit_status(exit: Exit, behind: Option<&(Code, String)>) -> ExitStatus {
     ExitStatus { status, signal, cause: behind.map(|(code, _)| code.to_string()) }
 }
 
-fn cause((code, cause): &(Code, String)) -> CauseView {
+/// A code with its cause.
+pub fn cause((code, cause): &(Code, String)) -> CauseView {
     CauseView { code: code.to_string(), cause: cause.clone() }
 }
 

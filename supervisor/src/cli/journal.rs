@@ -24,7 +24,7 @@ pub(super) async fn journal(global: &Global, output: &Output, command: JournalCo
             let dir = dir(global)?;
             let report =
                 atenea_journal::verify(&dir, &options(), holder()).map_err(|e| refusal(&e))?;
-            Ok(show(output, &journal_view::report(&report)))
+            Ok(show(output, &serde_json::json!(journal_view::report(&report))))
         }
         (JournalCommand::Stats, Some(client)) => {
             let view: serde_json::Value = client.get("/v1/journal/stats").await?;
@@ -33,7 +33,7 @@ pub(super) async fn journal(global: &Global, output: &Output, command: JournalCo
         (JournalCommand::Stats, None) => {
             let stats = atenea_journal::stats(&dir(global)?, &options(), holder())
                 .map_err(|e| refusal(&e))?;
-            Ok(show(output, &journal_view::stats(&stats)))
+            Ok(show(output, &serde_json::json!(journal_view::stats(&stats))))
         }
         (JournalCommand::Dump, Some(client)) => {
             print_bytes(&client.get_bytes("/v1/journal/dump").await?);

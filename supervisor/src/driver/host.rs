@@ -21,7 +21,9 @@ use super::lanes::Lanes;
 use super::live::{Live, Registry};
 use super::worker::Workers;
 use super::{Execute, Handle, cleanup, review, sandbox, workspace};
-use crate::api::types::{ChangesView, DiffView, ExportResult, Progress, TtySize};
+use crate::api::types::{
+    ChangesView, DiffView, ExportResult, FeatureView, Progress, SelfTestCount, SupportView, TtySize,
+};
 use crate::config::InForce;
 use crate::crash::{self, Side};
 use crate::layout::{StateDir, Stream};
@@ -227,18 +229,16 @@ impl Host {
     }
 
     /// What the probe found, for `doctor`.
-    pub fn support_view(&self) -> serde_json::Value {
-        let features: Vec<serde_json::Value> =
-            self.inner.support.features().iter().map(feature_view).collect();
+    pub fn support_view(&self) -> SupportView {
         let tests = self.inner.support.self_test();
-        serde_json::json!({
-            "enforceable": self.inner.enforceable().is_ok(),
-            "features": features,
-            "self_test": {
-                "acts": tests.len(),
-                "refused": tests.iter().filter(|t| t.refused).count(),
+        SupportView {
+            enforceable: self.inner.enforceable().is_ok(),
+            features: self.inner.support.features().iter().map(feature_view).collect(),
+            self_test: SelfTestCount {
+                acts: tests.len(),
+                refused: tests.iter().filter(|t| t.refused).count(),
             },
-        })
+        }
     }
 
     /// Makes the record of a run of this generation and watches for its client.
@@ -263,7 +263,7 @@ async fn expect_client(inner: &Arc<Inner>, run: RunId) {
     }
 }
 
-fn feature_view(feature: &atenea_launcher::probe::Feature) -> serde_json::Value {
+fn feature_view(feature: &atenea_launcher::probe::Feature) -> FeatureView {
     let (state, detail, code, help) = match (&feature.found, &feature.refusal) {
         (_, Some(refusal)) => (
             if feature.required { "missing" } else { "absent" },
@@ -277,10 +277,14 @@ fn feature_view(feature: &atenea_launcher::probe::Feature) -> serde_json::Value 
             ("not tried", "needs what is missing above".to_owned(), None, String::new())
         }
     };
-    serde_json::json!({
-        "name": feature.name, "required": feature.required, "state": state, "detail": detail,
-        "code": code, "help": help,
-    })
+    FeatureView {
+        name: feature.name.to_string(),
+        required: feature.required,
+        state: state.to_owned(),
+        detail,
+        code: code.map(|code: Code| code.to_string()),
+        help,
+    }
 }
 
 impl Inner {
