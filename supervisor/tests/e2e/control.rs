@@ -166,8 +166,9 @@ fn a_second_supervisor_on_the_same_journal_is_refused_and_harms_nothing() {
     std::io::Read::read_to_string(&mut answer, &mut text).unwrap();
     let refusal: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(refusal["code"], "journal.locked", "{text}");
-    // J4: it touched nothing of the one that works.
-    assert_eq!(world.status(&run)["state"], "running");
+    // J4: it touched nothing of the one that works. What that wrote came a moment before its record.
+    let running = || world.status(&run)["state"] == "running";
+    assert!((0..1_000).any(|_| running()), "{}", world.status(&run));
     world.sup(&["journal", "recover", "--accept-loss"]).ends(5).says("journal.locked");
 }
 
