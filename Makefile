@@ -54,7 +54,7 @@ long: build ## the long lanes
 	@$(TARGET)/release/atenea-sup drill --all
 	@scripts/broken-drill $(TARGET)
 
-install: ## programs, units and completion below PREFIX; `make build` first
+install: ## programs, units, manual pages and completion below PREFIX; `make build` first
 	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" scripts/install install $(TARGET)/release
 
 uninstall:

@@ -27,22 +27,22 @@ pub struct Cli {
 #[derive(Clone, Debug, Default, Args)]
 pub struct Global {
     /// Configuration file
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, help_heading = "Options of every command", value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// State directory
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(long, global = true, help_heading = "Options of every command", value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
     /// Socket of the supervisor to use
-    #[arg(long, global = true, value_name = "PATH")]
+    #[arg(long, global = true, help_heading = "Options of every command", value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// Machine output on stdout: one JSON object, or one per line
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Options of every command")]
     pub json: bool,
     /// Say less: no hints and no progress
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, help_heading = "Options of every command")]
     pub quiet: bool,
     /// Say more: -v each request, -vv its details; a supervisor that is started logs more, too
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    #[arg(short, long, global = true, help_heading = "Options of every command", action = clap::ArgAction::Count)]
     pub verbose: u8,
 }
 
@@ -187,43 +187,43 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// Approved manifest, TOML or JSON; the options below may only narrow it
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = "Containment", value_name = "FILE")]
     pub manifest: Option<PathBuf>,
     /// How the run is contained [default: read]
-    #[arg(long, value_enum)]
+    #[arg(long, help_heading = "Containment", value_enum)]
     pub profile: Option<ProfileArg>,
     /// Directory to work on [default: the repository or directory here]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, help_heading = "Containment", value_name = "DIR")]
     pub workspace: Option<PathBuf>,
     /// Network grant HOST[:PORT][/PROTO]; repeatable; refused by this version
-    #[arg(long, value_name = "HOST")]
+    #[arg(long, help_heading = "Containment", value_name = "HOST")]
     pub allow: Vec<String>,
     /// Extra read-only grant SRC[:DST]; repeatable
-    #[arg(long, value_name = "SRC[:DST]")]
+    #[arg(long, help_heading = "Containment", value_name = "SRC[:DST]")]
     pub mount: Vec<String>,
     /// Pass one variable NAME[=VALUE]; repeatable; nothing else of the environment passes
-    #[arg(long, value_name = "NAME[=VALUE]")]
+    #[arg(long, help_heading = "Containment", value_name = "NAME[=VALUE]")]
     pub env: Vec<String>,
     /// Amount to hold, for example 1.50
-    #[arg(long, value_name = "USD", allow_hyphen_values = true)]
+    #[arg(long, help_heading = "Limits", value_name = "USD", allow_hyphen_values = true)]
     pub budget: Option<String>,
     /// CPUs, for example 1.5
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    #[arg(long, help_heading = "Limits", value_name = "N", allow_hyphen_values = true)]
     pub cpus: Option<String>,
     /// Memory, for example 2GiB
-    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    #[arg(long, help_heading = "Limits", value_name = "SIZE", allow_hyphen_values = true)]
     pub memory: Option<String>,
     /// Processes and threads
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    #[arg(long, help_heading = "Limits", value_name = "N", allow_hyphen_values = true)]
     pub pids: Option<String>,
     /// Bytes in each writable place
-    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    #[arg(long, help_heading = "Limits", value_name = "SIZE", allow_hyphen_values = true)]
     pub disk: Option<String>,
     /// Bytes of output
-    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    #[arg(long, help_heading = "Limits", value_name = "SIZE", allow_hyphen_values = true)]
     pub output: Option<String>,
     /// Time, for example 30m
-    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    #[arg(long, help_heading = "Limits", value_name = "DURATION", allow_hyphen_values = true)]
     pub timeout: Option<String>,
     /// A name for people
     #[arg(long)]

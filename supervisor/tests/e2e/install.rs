@@ -28,6 +28,10 @@ fn an_installed_version_works_is_replaced_whole_and_comes_back() {
     let unit = dest.join("usr/local/lib/systemd/system/atenea-sup.service");
     let unit = std::fs::read_to_string(unit).unwrap();
     assert!(unit.contains("\nExecStart=/usr/local/bin/atenea-sup daemon --state-dir "), "{unit}");
+    for page in ["atenea-sup.1", "atenea-sup-run.1"] {
+        let page = dest.join("usr/local/share/man/man1").join(page);
+        assert!(std::fs::read_to_string(&page).unwrap().starts_with(".ie"), "{}", page.display());
+    }
     let mut run = Command::new(&installed);
     world.with_options(&mut run);
     host(run.args(["run", "--", "sh", "-c", "exit 7"])).ends(7);
