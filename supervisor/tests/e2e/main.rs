@@ -19,6 +19,7 @@ mod inside;
 mod install;
 mod manifests;
 mod money;
+mod old_journal;
 mod ordinary_user;
 mod preparing;
 mod queue;
