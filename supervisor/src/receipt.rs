@@ -28,7 +28,7 @@ pub fn make(run: &Run, dirs: &StateDir, head: &str) -> Value {
         "owner": spec.owner,
         "manifest": spec.manifest,
         "sealed": spec.sealed,
-        "approval": null,
+        "approval": run.approval.map(|seq| json!({ "step": spec.step, "seq": seq })),
         "profile": spec.profile,
         "enforced": spec.profile.is_enforced(),
         "label": if spec.profile.is_enforced() { "sandboxed" } else { "unsandboxed" },

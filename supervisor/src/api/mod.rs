@@ -2,6 +2,7 @@
 //! connection is accepted; handlers translate, the state machine decides.
 
 mod admin;
+mod approvals;
 mod attach;
 mod logs;
 mod problem;
@@ -90,6 +91,7 @@ fn router(app: App) -> Router {
         .route("/v1/runs/{id}/attach", post(attach::attach))
         .route("/v1/budgets", get(admin::budgets))
         .route("/v1/budgets/{name}", put(admin::set_budget).get(admin::budget))
+        .route("/v1/approvals", get(approvals::list).post(approvals::approve))
         .route("/v1/violations", get(admin::violations))
         .route("/v1/journal/verify", post(admin::verify))
         .route("/v1/journal/stats", get(admin::stats))

@@ -4,6 +4,7 @@
 //! Nothing sleeps here: every command is bounded by `timeout`, every wait is for an event.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod approvals;
 mod bad_input;
 mod boundary;
 mod command_line;
