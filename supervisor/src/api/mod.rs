@@ -4,7 +4,9 @@
 mod admin;
 mod approvals;
 mod attach;
+mod events;
 mod logs;
+mod metrics;
 mod problem;
 mod runs;
 pub mod types;
@@ -96,6 +98,8 @@ fn router(app: App) -> Router {
         .route("/v1/journal/verify", post(admin::verify))
         .route("/v1/journal/stats", get(admin::stats))
         .route("/v1/journal/dump", get(admin::dump))
+        .route("/v1/events", get(events::events))
+        .route("/metrics", get(metrics::metrics))
         .route("/v1/info", get(admin::info))
         .route("/v1/health", get(admin::health))
         .route("/v1/doctor", get(admin::doctor))

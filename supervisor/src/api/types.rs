@@ -253,6 +253,18 @@ pub struct SetBudget {
     pub per: Option<Period>,
 }
 
+/// Query of `GET /v1/events`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EventsQuery {
+    /// The first sequence; when left out, only what is recorded from now on.
+    #[serde(default)]
+    pub from: Option<u64>,
+    /// Only this run.
+    #[serde(default)]
+    pub run: Option<String>,
+}
+
 /// `POST /v1/approvals`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -16,6 +16,7 @@ mod drills;
 mod ends;
 mod full_disk;
 mod hostile;
+mod http;
 mod inside;
 mod install;
 mod manifests;
