@@ -335,7 +335,7 @@ mod tests {
         let tries = std::cell::Cell::new(0);
         let held_by = |pid: u32| {
             tries.set(tries.get() + 1);
-            let holder = Some(Holder { pid, ..super::holder() });
+            let holder = Some(Holder { pid, ..holder() });
             Err::<u32, _>(JournalError::Locked { dir: "x".into(), holder })
         };
         let dead = child.id();
