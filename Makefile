@@ -53,6 +53,9 @@ long: build ## the long lanes
 	@scripts/killall $(TARGET)/release/atenea-sup 20
 	@$(TARGET)/release/atenea-sup drill --all
 	@scripts/broken-drill $(TARGET)
+	@PROPTEST_CASES=3000 $(CARGO) test --quiet --locked --target-dir $(TARGET) -p atenea-model-tests --test model
+	@$(MAKE) --no-print-directory guest-test
+	@$(MAKE) --no-print-directory guest-power N=10
 
 install: ## programs, units, manual pages and completion below PREFIX; `make build` first
 	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" scripts/install install $(TARGET)/release

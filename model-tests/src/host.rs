@@ -297,8 +297,10 @@ impl Host {
         let commit = format!("commit of {run} at {at_wall_ms}");
         if let ExportTarget::Ref(name) = target {
             let found = self.place(&run).refs.get(name).cloned();
+            // R3: only the same commit again is taken for done; a person who asks anew is told.
             if found.is_some_and(|old| old != commit) {
-                self.wrong(&run, "R3: an export is repeated as another commit");
+                let refusal = Refusal::new(Code::ExportRefExists, "simulated");
+                return vec![Observation::ExportFailed { run, refusal }];
             }
             self.place(&run).refs.insert(name.clone(), commit.clone());
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use atenea_core::event::{CleanupStep, Event, Recorded, RunSpec, Step};
 use atenea_core::state::RUN_EVENTS_MAX;
-use atenea_core::{AccountName, RunId, State};
+use atenea_core::{AccountName, Digest, RunId, State, StepName};
 
 /// One run as the journal tells it.
 #[derive(Clone, Debug)]
@@ -18,6 +18,7 @@ struct Life {
     cleaned: BTreeSet<CleanupStep>,
     settled: bool,
     refused: bool,
+    approved: bool,
     receipts: u32,
     exports: u32,
     exports_asked: u32,
@@ -39,6 +40,9 @@ pub struct Watch {
     pub wrongs: Vec<String>,
     lives: BTreeMap<RunId, Life>,
     accounts: BTreeMap<AccountName, Books>,
+    /// Of each step: digest, end on the wall clock, runs that are left.
+    approvals: BTreeMap<StepName, (Digest, u64, u32)>,
+    latest_wall_ms: u64,
     seq: u64,
 }
 
@@ -49,6 +53,7 @@ impl Watch {
     /// Looks at the next durable event.
     pub fn see(&mut self, recorded: &Recorded) {
         self.seq += 1;
+        self.latest_wall_ms = self.latest_wall_ms.max(recorded.at.wall_ms);
         self.hold(recorded.seq == self.seq, "J2: sequence numbers have a gap", None);
         match &recorded.event {
             Event::SupervisorStarted { .. } => {
@@ -60,6 +65,10 @@ impl Watch {
             }
             Event::PeriodOpened { account, .. } => {
                 self.accounts.entry(account.clone()).or_default().spent = 0;
+            }
+            Event::ApprovalGiven { step, manifest, expires_ms, uses, .. } => {
+                let end = recorded.at.wall_ms + expires_ms;
+                self.approvals.insert(step.clone(), (*manifest, end, *uses));
             }
             Event::RunRequested { run, spec } => self.requested(run, spec),
             event => {
@@ -111,6 +120,7 @@ impl Watch {
             cleaned: BTreeSet::new(),
             settled: false,
             refused: false,
+            approved: false,
             receipts: 0,
             exports: 0,
             exports_asked: 0,
@@ -126,6 +136,7 @@ impl Watch {
         };
         life.events += 1;
         let mut found = Vec::new();
+        self.approval(&mut life, event, &mut found);
         before_agent(&mut life, event, &mut found);
         after_agent(&mut life, event, &mut found);
         self.money(&mut life, event, &mut found);
@@ -136,6 +147,28 @@ impl Watch {
             self.hold(false, what, Some(run));
         }
         self.lives.insert(run.clone(), life);
+    }
+
+    /// S3: a run that claims an approval is admitted with one of its manifest, which lives and is not used up.
+    fn approval(&mut self, life: &mut Life, event: &Event, found: &mut Vec<&'static str>) {
+        match event {
+            Event::ApprovalUsed { step, .. } => {
+                life.approved = true;
+                let wall_ms = self.latest_wall_ms;
+                match self.approvals.get_mut(step) {
+                    Some((manifest, end, left))
+                        if *manifest == life.spec.manifest && wall_ms < *end && *left > 0 =>
+                    {
+                        *left -= 1;
+                    }
+                    _ => found.push("S3: an approval is used that is none"),
+                }
+            }
+            Event::RunAdmitted { .. } if life.spec.step.is_some() && !life.approved => {
+                found.push("S3: a run of a step is admitted without its approval");
+            }
+            _ => {}
+        }
     }
 
     fn money(&mut self, life: &mut Life, event: &Event, found: &mut Vec<&'static str>) {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use atenea_core::effect::{Effect, Lane};
 use atenea_core::event::{Event, Period, Recorded};
 use atenea_core::input::{Command, Input, Observation};
-use atenea_core::run::{Outcome, Workspace};
+use atenea_core::run::{Outcome, Run, Workspace};
 use atenea_core::{
     AccountName, Decision, Nanos, Phase, Refusal, RunId, Settings, State, apply, decide,
 };
@@ -217,7 +217,10 @@ impl World {
             wrongs.push(format!("{places} runs at once"));
         }
         let mut uids = BTreeSet::new();
-        for run in state.active.iter().filter_map(|id| state.runs.get(id)) {
+        // A workspace that is being deleted has no processes: its uid may have gone to another run.
+        let alive = |run: &&Run| run.phase != Phase::Ended || !run.leftovers().is_empty();
+        let active = state.active.iter().filter_map(|id| state.runs.get(id));
+        for run in active.filter(alive) {
             let own = run.spec.profile.is_enforced() && self.driver.settings.uid_range.is_some();
             if own && run.run_uid.is_some_and(|uid| uid == 0 || !uids.insert(uid)) {
                 wrongs.push(format!("S2: {} shares its uid or is root", run.id));

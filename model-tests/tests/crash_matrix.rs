@@ -101,6 +101,7 @@ impl Story {
             idempotency: Some(IdempotencyKey::parse("key").unwrap()),
             request: Digest::of(b"r"),
             writable_workspace: self.traits().writable,
+            step: None,
         }
     }
 

@@ -12,7 +12,8 @@ use atenea_core::event::{BudgetAsk, Exit, ExportTarget, Owner, RunSpec, Violatio
 use atenea_core::input::{Command, Input, Observation};
 use atenea_core::run::Workspace;
 use atenea_core::{
-    Code, Decision, Digest, IdempotencyKey, Limits, Nanos, Phase, Profile, Refusal, RunId, Settings,
+    Code, Decision, Digest, IdempotencyKey, Limits, Nanos, Phase, Profile, Refusal, RunId,
+    Settings, StepName,
 };
 use atenea_model_tests::driver::{Commit, Died, Fuse};
 use atenea_model_tests::host::{Crash, Fault, Traits};
@@ -36,6 +37,8 @@ struct Ask {
     traits: Traits,
     refused_by_host: bool,
     disk_full: bool,
+    /// Claims the approval of the one step, with the approved manifest or another.
+    claims: Option<bool>,
 }
 
 #[derive(Clone, Debug)]
@@ -86,6 +89,9 @@ enum Step {
     Budget {
         limit: u64,
     },
+    Approve {
+        uses: u32,
+    },
 }
 
 /// Observations that belong to no effect.
@@ -114,7 +120,8 @@ fn ask() -> impl Strategy<Value = Ask> {
         1 => Just(Profile::TrustedHost)
     ];
     let traits = (any::<bool>(), prop::bool::weighted(0.1), 0u64..3);
-    let rest = (prop::bool::weighted(0.1), prop::bool::weighted(0.1), any::<bool>());
+    let claims = prop::option::weighted(0.3, prop::bool::weighted(0.8));
+    let rest = (prop::bool::weighted(0.1), prop::bool::weighted(0.1), any::<bool>(), claims);
     (prop::option::of(0u8..3), profile, prop::option::of(0u64..600), any::<bool>(), traits, rest)
         .prop_map(|(key, profile, amount, priced, (stubborn, missing, changes), rest)| Ask {
             key,
@@ -131,6 +138,7 @@ fn ask() -> impl Strategy<Value = Ask> {
             },
             refused_by_host: rest.0,
             disk_full: rest.1,
+            claims: rest.3,
         })
 }
 
@@ -170,6 +178,7 @@ fn rare() -> impl Strategy<Value = Step> {
         2 => run.prop_map(|run| Step::Discard { run }),
         1 => (0u64..1_500).prop_map(|limit| Step::Budget { limit }),
         1 => any::<bool>().prop_map(|now| Step::Stop { now }),
+        3 => (1u32..3).prop_map(|uses| Step::Approve { uses }),
     ]
 }
 
@@ -247,6 +256,11 @@ impl Supervisor {
             }
             Step::Budget { limit } => drop(self.world.set_budget(Nanos(limit))?),
             Step::Stop { now } => self.command(Command::Stop { now })?,
+            Step::Approve { uses } => {
+                let (step, manifest) = (workflow_step(), Digest::of(b"m"));
+                let expires_ms = 86_400_000;
+                self.command(Command::Approve { step, manifest, by: 0, expires_ms, uses })?;
+            }
             other => self.step_on_run(other)?,
         }
         Ok(())
@@ -406,16 +420,20 @@ impl Supervisor {
 
 const LIMIT: Nanos = Nanos(1_000);
 
+fn workflow_step() -> StepName {
+    StepName::parse("step").unwrap()
+}
+
 fn name(key: u8) -> String {
     format!("key-{key}")
 }
 
 fn spec(ask: &Ask) -> RunSpec {
-    let what = format!("{:?} {:?} {}", ask.profile, ask.amount, ask.priced);
+    let what = format!("{:?} {:?} {} {:?}", ask.profile, ask.amount, ask.priced, ask.claims);
     RunSpec {
         name: None,
         profile: ask.profile,
-        manifest: Digest::of(b"m"),
+        manifest: Digest::of(if ask.claims == Some(false) { b"n" } else { b"m" }),
         sealed: Digest::of(b"s"),
         program: "agent".into(),
         owner: Owner { uid: 1000, gid: 1000 },
@@ -427,6 +445,7 @@ fn spec(ask: &Ask) -> RunSpec {
         idempotency: ask.key.map(|key| IdempotencyKey::parse(&name(key)).unwrap()),
         request: Digest::of(what.as_bytes()),
         writable_workspace: ask.traits.writable,
+        step: ask.claims.map(|_| workflow_step()),
     }
 }
 

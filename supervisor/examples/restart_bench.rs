@@ -79,6 +79,7 @@ fn story(number: u64) -> Vec<Event> {
         idempotency: None,
         request: digest,
         writable_workspace: false,
+        step: None,
     };
     let step = |step| Event::StepIntended { run: run.clone(), step };
     let done = |step| Event::CleanupDone { run: run.clone(), step };

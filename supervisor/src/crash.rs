@@ -339,7 +339,7 @@ fn kill_helper(helper: Pid) {
 }
 
 /// The place that an event names. `None`: it comes with another one that does, or no drill can make
-/// it happen (a new budget period, a cleanup step or chore that fails).
+/// it happen (a new budget period, an approval, a cleanup step or chore that fails).
 const fn place_of(event: &Event) -> Option<Place> {
     Some(match event {
         Event::SupervisorStarted { .. } => Place::SupervisorStarted,
@@ -374,6 +374,7 @@ const fn place_of(event: &Event) -> Option<Place> {
         Event::Discarded { .. } => Place::Discarded,
         // In one batch with an event that has a place.
         Event::RunAdmitted { .. }
+        | Event::ApprovalUsed { .. }
         | Event::BudgetHeld { .. }
         | Event::StepIntended { .. }
         | Event::PolicyReady { .. }
@@ -382,6 +383,7 @@ const fn place_of(event: &Event) -> Option<Place> {
         | Event::CleanupDone { step: CleanupStep::Workspace, .. }
         // Nothing that a drill does makes them.
         | Event::PeriodOpened { .. }
+        | Event::ApprovalGiven { .. }
         | Event::CleanupFailed { .. }
         | Event::CleanupGivenUp { .. }
         | Event::ChoreFailed { .. } => return None,

@@ -20,6 +20,15 @@ use crate::layout::{StateDir, Stream};
 /// Version of the receipt's schema.
 pub const SCHEMA: u32 = 1;
 
+/// The approval that a run used (S3).
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct UsedApproval {
+    /// The step of the workflow.
+    pub step: Option<String>,
+    /// Sequence of the event that gave it.
+    pub seq: u64,
+}
+
 /// A receipt: what a run was, what it was refused, what it cost, what is left. Fields are added, never
 /// renamed; a reader refuses a `schema` that it does not know.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -42,8 +51,8 @@ pub struct Receipt {
     pub manifest: Digest,
     /// Digest of the manifest as it was sealed (S3).
     pub sealed: Digest,
-    /// The approval that it claimed.
-    pub approval: Option<Value>,
+    /// The approval that it used.
+    pub approval: Option<UsedApproval>,
     /// Its profile.
     pub profile: Profile,
     /// Whether a sandbox contained it (S2).
@@ -199,7 +208,9 @@ pub fn make(run: &Run, dirs: &StateDir, head: &str) -> Receipt {
         owner: spec.owner,
         manifest: spec.manifest,
         sealed: spec.sealed,
-        approval: None,
+        approval: run
+            .approval
+            .map(|seq| UsedApproval { step: spec.step.as_ref().map(ToString::to_string), seq }),
         profile: spec.profile,
         enforced,
         label: if enforced { "sandboxed" } else { "unsandboxed" }.to_owned(),

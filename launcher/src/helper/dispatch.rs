@@ -223,6 +223,11 @@ impl Helper {
     }
 
     fn outcome(&mut self, run: &RunId, outcome: Outcome) {
+        if matches!(outcome, Outcome::Exited { .. } | Outcome::Gone { .. }) {
+            // The kernel counts a kill for want of memory before it sends the signal. Whatever ended of it is
+            // seen here after that, perhaps before the poll of the count: the reason is told first.
+            self.oom(run);
+        }
         match outcome {
             Outcome::Created { self_test, fds } => self.created(run, self_test, fds),
             Outcome::LaunchFailed(refusal) => self.launch_failed(run, refusal),

@@ -3,6 +3,7 @@
 //! Total over recorded events: what was recorded happened. Legality is decided before, in
 //! [`crate::decide`].
 
+use crate::approval::Approval;
 use crate::effect::Effect;
 use crate::event::{
     Chore, CleanupStep, Deadline, Event, Exit, ExportTarget, Recorded, RunSpec, Stamp, Step,
@@ -20,6 +21,8 @@ const RETRY_MS_FIRST: u64 = 200;
 pub fn apply(state: &mut State, recorded: &Recorded) -> Vec<Effect> {
     debug_assert_eq!(recorded.seq, state.seq + 1, "J2: records are contiguous");
     state.seq = recorded.seq;
+    let latest = &mut state.approvals.latest_wall_ms;
+    *latest = recorded.at.wall_ms.max(*latest);
     let Some(id) = recorded.event.run().cloned() else {
         return apply_global(state, recorded);
     };
@@ -28,7 +31,12 @@ pub fn apply(state: &mut State, recorded: &Recorded) -> Vec<Effect> {
         return Vec::new();
     }
     apply_money(state, &id, recorded);
+    let approval = match &recorded.event {
+        Event::ApprovalUsed { step, .. } => state.approvals.use_one(step),
+        _ => None,
+    };
     let Some(run) = state.runs.get_mut(&id) else { return Vec::new() };
+    run.approval = run.approval.or(approval);
     run.seq.1 = recorded.seq;
     run.events += 1;
     if let Event::RunAdmitted { run_uid, .. } = &recorded.event {
@@ -96,6 +104,19 @@ fn apply_global(state: &mut State, recorded: &Recorded) -> Vec<Effect> {
             state.ledger.set(account, *limit, *per, key);
         }
         Event::PeriodOpened { account, key } => state.ledger.open_period(account, key),
+        Event::ApprovalGiven { step, manifest, by, expires_ms, uses } => {
+            let approval = Approval {
+                seq: recorded.seq,
+                manifest: *manifest,
+                by: *by,
+                given: recorded.at,
+                boot: state.boot.clone(),
+                expires_ms: *expires_ms,
+                uses: *uses,
+                used: 0,
+            };
+            state.approvals.give(step.clone(), approval);
+        }
         _ => {}
     }
     Vec::new()
@@ -193,6 +214,7 @@ fn apply_run(run: &mut Run, recorded: &Recorded) -> Vec<Effect> {
         Event::ReceiptIssued { digest, .. } => {
             run.phase = Phase::Ended;
             run.chore_failures = 0;
+            run.chore_failed = None;
             run.receipt = Some(*digest);
             run.ended_at = Some(at);
         }
@@ -278,6 +300,7 @@ fn apply_workspace(run: &mut Run, recorded: &Recorded) -> Vec<Effect> {
         }
         Event::Discarded { .. } => {
             run.workspace = Workspace::Discarded;
+            run.chore_failed = None;
             amend(run, recorded.seq, "discarded", None);
         }
         Event::ChoreFailed { chore, code, cause, .. } => {

@@ -68,8 +68,11 @@ codes! {
     HostConfig = "host.config", "The configuration file cannot be read or has an error.", "correct the key that is named";
     HostStateDir = "host.state_dir", "The state directory cannot be used.", "use a directory that belongs to you with mode 0700, see --state-dir";
     HostNoSupervisor = "host.no_supervisor", "No supervisor answers and none could be started.", "see the cause; `atenea-sup doctor` checks the host";
-    ApprovalRequired = "approval.required", "The configuration requires an approval and this manifest has none.", "this version knows no approvals: leave `[approval]` out of the manifest";
-    ApprovalMismatch = "approval.mismatch", "The manifest is not the one that was approved.", "approve the new digest, or run the approved file";
+    ApprovalRequired = "approval.required", "The run needs an approval and has none: its step was not approved, or the configuration requires approvals and the manifest names no step.", "name the step, `[approval] step = \"…\"`, in the manifest, and have a person approve that file: atenea-sup approve FILE";
+    ApprovalMismatch = "approval.mismatch", "The manifest is not the one that was approved.", "look at what has changed, then approve the new file (atenea-sup approve FILE), or run the approved one; options that narrow a manifest change its digest too";
+    ApprovalExpired = "approval.expired", "The approval has ended.", "approve the file again: atenea-sup approve FILE [--expires DURATION]";
+    ApprovalUsed = "approval.used", "The approval was used as often as it may be.", "approve the file again: atenea-sup approve FILE [--uses N]";
+    ApprovalTooMany = "approval.too_many", "Too many approvals are alive.", "wait until some have ended, and give shorter ones";
     BudgetNoAccount = "budget.no_account", "A budget was asked for but there is no such account.", "make one: atenea-sup budget set NAME USD";
     BudgetInsufficient = "budget.insufficient", "The account cannot cover the hold.", "ask for less, wait for runs that hold some of it, or raise the account: atenea-sup budget set NAME USD";
     BudgetBelowUsed = "budget.below_used", "The new limit is below what is spent and held already.", "set at least that much; holds are released when their runs settle";

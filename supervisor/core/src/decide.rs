@@ -71,6 +71,10 @@ fn command_decision(
             let set = Event::BudgetSet { account, limit, per, key };
             opens.then_some(opened).into_iter().chain([set]).collect()
         }
+        Command::Approve { step, manifest, by, expires_ms, uses } => {
+            state.approvals.check_room(&step, state.boot.as_ref(), now)?;
+            vec![Event::ApprovalGiven { step, manifest, by, expires_ms, uses }]
+        }
         Command::Request { run, spec, refusal } => {
             return request::request(state, settings, now, run, spec, refusal);
         }

@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AccountName, BootId, Code, Digest, Generation, IdempotencyKey, Limits, Nanos, Profile, RunId,
-    RunName,
+    RunName, StepName,
 };
 
 /// When something happened, as the driver saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Stamp {
     /// Wall clock, milliseconds since 1970 UTC. For people only; nothing is decided by it except
-    /// the budget period.
+    /// the budget period and the end of an approval, and neither moves back with it.
     pub wall_ms: u64,
     /// Boot clock (`CLOCK_BOOTTIME`), milliseconds. Deadlines are intervals on it.
     pub boot_ms: u64,
@@ -121,6 +121,9 @@ pub struct RunSpec {
     pub request: Digest,
     /// Whether the run has a workspace of its own that somebody may miss (C4).
     pub writable_workspace: bool,
+    /// The step of a workflow whose approval it claims (S3).
+    #[serde(default)]
+    pub step: Option<StepName>,
 }
 
 /// Identity of the process that holds a sandbox: a number alone is never trusted.
@@ -277,8 +280,12 @@ pub enum Event {
     BudgetSet { account: AccountName, limit: Nanos, per: Period, key: String },
     /// A new calendar period began for an account; its spent sum starts anew.
     PeriodOpened { account: AccountName, key: String },
+    /// A person allowed a manifest for a step of a workflow (S3). It replaces an earlier approval of the step.
+    ApprovalGiven { step: StepName, manifest: Digest, by: u32, expires_ms: u64, uses: u32 },
     /// A request came in and got an id.
     RunRequested { run: RunId, spec: Box<RunSpec> },
+    /// It used the approval of its step.
+    ApprovalUsed { run: RunId, step: StepName },
     /// It passed every check; `run_uid` is the host uid of its processes.
     RunAdmitted { run: RunId, run_uid: u32 },
     /// It did not.
@@ -348,7 +355,8 @@ pub enum Event {
 
 impl Event {
     /// Version of the payload's schema, stored in the frame (J8).
-    pub const SCHEMA: u16 = 1;
+    // 2: approvals.
+    pub const SCHEMA: u16 = 2;
 
     /// The run an event belongs to.
     pub fn run(&self) -> Option<&RunId> {
@@ -358,8 +366,10 @@ impl Event {
             | Event::SupervisorStopped
             | Event::BudgetSet { .. }
             | Event::PeriodOpened { .. }
+            | Event::ApprovalGiven { .. }
             | Event::LeftoverRemoved { .. } => None,
             Event::RunRequested { run, .. }
+            | Event::ApprovalUsed { run, .. }
             | Event::RunAdmitted { run, .. }
             | Event::RunRefused { run, .. }
             | Event::BudgetHeld { run, .. }
@@ -401,6 +411,7 @@ impl Event {
             Event::BudgetSet { .. } => 4,
             Event::PeriodOpened { .. } => 5,
             Event::LeftoverRemoved { .. } => 6,
+            Event::ApprovalGiven { .. } => 7,
             Event::RunRequested { .. } => 16,
             Event::RunAdmitted { .. } => 17,
             Event::RunRefused { .. } => 18,
@@ -431,6 +442,7 @@ impl Event {
             Event::DiscardIntended { .. } => 43,
             Event::Discarded { .. } => 44,
             Event::ChoreFailed { .. } => 45,
+            Event::ApprovalUsed { .. } => 46,
         }
     }
 

@@ -138,6 +138,10 @@ short_name!(
     /// What makes a repeated request the same request (B4).
     IdempotencyKey, 128, Code::ManifestBadValue, "idempotency key"
 );
+short_name!(
+    /// A step of a workflow, which a person approves.
+    StepName, 128, Code::ManifestBadValue, "step of a workflow"
+);
 
 /// The kernel's boot id: identities of processes mean nothing in another boot (R1).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

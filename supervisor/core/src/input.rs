@@ -6,7 +6,7 @@ use crate::event::{
     BoundaryInfo, Chore, CleanupStep, Exit, ExportTarget, Period, ProcessIdentity, RunSpec,
     SelfTestResult, Stamp, Step, Usage, Violation,
 };
-use crate::{AccountName, BootId, Digest, Nanos, Refusal, RunId};
+use crate::{AccountName, BootId, Digest, Nanos, Refusal, RunId, StepName};
 
 /// The time of an input.
 pub type Now = Stamp;
@@ -37,6 +37,8 @@ pub enum Command {
     Stopped,
     /// Make or change an account. Without a period it keeps its own; a new one is in all.
     SetBudget { account: AccountName, limit: Nanos, per: Option<Period> },
+    /// Allow a manifest for a step, for so long and so many runs. `by` is who asks.
+    Approve { step: StepName, manifest: Digest, by: u32, expires_ms: u64, uses: u32 },
     /// Start a run. `refusal` is what the host checks found: the run is recorded and refused.
     Request { run: RunId, spec: Box<RunSpec>, refusal: Option<Refusal> },
     /// End a run.

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod apply;
+pub mod approval;
 pub mod code;
 pub mod decide;
 pub mod digest;
@@ -29,7 +30,7 @@ pub use apply::apply;
 pub use code::Code;
 pub use decide::{Decision, can_wait, decide};
 pub use digest::Digest;
-pub use ids::{AccountName, BootId, Generation, IdempotencyKey, RunId, RunName};
+pub use ids::{AccountName, BootId, Generation, IdempotencyKey, RunId, RunName, StepName};
 pub use limits::{Limits, Profile};
 pub use money::Nanos;
 pub use refusal::Refusal;

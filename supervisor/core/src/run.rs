@@ -270,6 +270,9 @@ pub struct Run {
     pub chore_failed: Option<(Chore, (Code, String))>,
     /// Chores that failed so far; the pauses between tries grow with it.
     pub chore_failures: u32,
+    /// Sequence of the approval that it used.
+    #[serde(default)]
+    pub approval: Option<u64>,
     /// Reason of a cancel.
     pub cancel_reason: Option<String>,
     /// Whether a kill was ordered already.
@@ -329,6 +332,7 @@ impl Run {
             violations: Vec::new(),
             chore_failed: None,
             chore_failures: 0,
+            approval: None,
             cancel_reason: None,
             kill_ordered: false,
             seq: (seq, seq),

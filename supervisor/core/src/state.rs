@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::approval::Approvals;
 use crate::event::Deadline;
 use crate::ledger::Ledger;
 use crate::run::{Phase, Run, Workspace};
@@ -21,6 +22,8 @@ pub struct Settings {
     pub uid_range: Option<(u32, u32)>,
     /// Tries of a cleanup step before settlement stops waiting (C3).
     pub cleanup_tries: u32,
+    /// Whether every run needs an approval.
+    pub approval_required: bool,
     /// Pause before the second try; doubles up to [`RETRY_MS_MAX`].
     pub retry_ms: u64,
 }
@@ -32,6 +35,7 @@ impl Default for Settings {
             queue_max: 10_000,
             uid_range: None,
             cleanup_tries: 5,
+            approval_required: false,
             retry_ms: 200,
         }
     }
@@ -68,6 +72,9 @@ pub struct State {
     pub keys: BTreeMap<(u32, IdempotencyKey), (Digest, RunId)>,
     /// Money.
     pub ledger: Ledger,
+    /// What people allowed.
+    #[serde(default)]
+    pub approvals: Approvals,
     /// The uid given to the newest run, so that the next one gets another.
     pub last_uid: u32,
 }

@@ -411,6 +411,25 @@ fn a_receipt_that_cannot_be_written_is_tried_again_until_it_is() {
     assert_over(&bench, Outcome::Exited, 0);
 }
 
+#[test]
+fn a_receipt_that_is_out_leaves_no_failed_try_behind() {
+    // C3: the report of a failure came twice, before the try that succeeded was answered.
+    let mut bench = Bench::at(spec(), Phase::Running);
+    bench.tell(exited(Exit::Status(0)));
+    bench.until(Phase::Settling);
+    bench.take();
+    let failed = || {
+        let (chore, refusal) = (Chore::Receipt, refusal(Code::FsIo));
+        seen(Observation::ChoreFailed { run: run_id(), chore, refusal })
+    };
+    bench.tell(failed());
+    bench.pass(60_000);
+    bench.tell(failed());
+    bench.settle();
+    assert_over(&bench, Outcome::Exited, 0);
+    assert_eq!(bench.run().stuck(), None);
+}
+
 fn sealed() -> Bench {
     let mut bench = Bench::at(spec(), Phase::Running);
     bench.tell(exited(Exit::Status(0)));

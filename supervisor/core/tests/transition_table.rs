@@ -153,6 +153,7 @@ fn commands() -> Vec<(String, Input)> {
         ("Request, same id", request(fresh)),
         ("Cancel", cancel(false)),
         ("Cancel, kill", cancel(true)),
+        ("Approve", approve()),
         ("Export", export()),
         ("Discard", discard()),
     ]
@@ -332,6 +333,7 @@ const fn number(input: &Input) -> usize {
             Command::Cancel { .. } => 6,
             Command::Export { .. } => 7,
             Command::Discard { .. } => 8,
+            Command::Approve { .. } => 29,
         },
         Input::Observation(seen) => match seen {
             Observation::StepFailed { .. } => 9,
@@ -359,7 +361,7 @@ const fn number(input: &Input) -> usize {
     }
 }
 
-const LAST: usize = 29;
+const LAST: usize = 30;
 
 #[test]
 fn the_table_has_every_kind_of_input() {

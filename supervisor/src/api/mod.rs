@@ -2,8 +2,11 @@
 //! connection is accepted; handlers translate, the state machine decides.
 
 mod admin;
+mod approvals;
 mod attach;
+mod events;
 mod logs;
+mod metrics;
 pub mod openapi;
 mod problem;
 mod route;

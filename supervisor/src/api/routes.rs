@@ -4,11 +4,11 @@ use axum::http::StatusCode;
 
 use super::route::Route;
 use super::types::{
-    AccountView, CancelRequest, DiffView, ExportRequest, ExportResult, Health, Info, LogsQuery,
-    NewRun, RunAccepted, RunStatus, RunsQuery, SetBudget, StopRequest, SupportView, ViolationView,
-    ViolationsQuery,
+    AccountView, ApprovalView, Approve, CancelRequest, DiffView, EventsQuery, ExportRequest,
+    ExportResult, Health, Info, LogsQuery, NewRun, RunAccepted, RunStatus, RunsQuery, SetBudget,
+    StopRequest, SupportView, ViolationView, ViolationsQuery,
 };
-use super::{admin, attach, logs, openapi, runs};
+use super::{admin, approvals, attach, events, logs, metrics, openapi, runs};
 use crate::journal_view::{StatsView, VerifyView};
 use crate::receipt::Issued;
 
@@ -75,11 +75,32 @@ fn of_budgets() -> Vec<Route> {
         Route::put("/v1/budgets/{name}", "Makes or changes an account.", admin::set_budget)
             .takes::<SetBudget>()
             .gives::<AccountView>(OK, "The account as it is now."),
+        Route::get("/v1/approvals", "Lists the approvals that live.", approvals::list).gives::<Vec<
+            ApprovalView,
+        >>(
+            OK,
+            "The approvals.",
+        ),
+        Route::post(
+            "/v1/approvals",
+            "Allows a manifest for the step it names.",
+            approvals::approve,
+        )
+        .takes::<Approve>()
+        .gives::<ApprovalView>(OK, "The approval."),
     ]
 }
 
 fn of_the_journal() -> Vec<Route> {
     vec![
+        Route::get(
+            "/v1/events",
+            "What is recorded, from a sequence on and then live.",
+            events::events,
+        )
+        .query::<EventsQuery>()
+        .header("Last-Event-ID", "The last sequence that was seen; it counts instead of `from`.")
+        .streams("text/event-stream", "One event a record; its `id` is the sequence."),
         Route::get("/v1/violations", "Lists what runs were refused.", admin::violations)
             .query::<ViolationsQuery>()
             .gives::<Vec<ViolationView>>(OK, "The violations, oldest first."),
@@ -94,6 +115,8 @@ fn of_the_journal() -> Vec<Route> {
 
 fn of_the_supervisor() -> Vec<Route> {
     vec![
+        Route::get("/metrics", "Numbers for Prometheus.", metrics::metrics)
+            .streams("text/plain; version=0.0.4", "Text exposition format."),
         Route::get("/v1/info", "Who answers.", admin::info).gives::<Info>(OK, "The supervisor."),
         Route::get("/v1/health", "Whether it can work.", admin::health)
             .gives::<Health>(OK, "It can."),

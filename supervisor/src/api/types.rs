@@ -254,6 +254,54 @@ pub struct SetBudget {
     pub per: Option<Period>,
 }
 
+/// Query of `GET /v1/events`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EventsQuery {
+    /// The first sequence; when left out, only what is recorded from now on.
+    #[serde(default)]
+    pub from: Option<u64>,
+    /// Only this run.
+    #[serde(default)]
+    pub run: Option<String>,
+}
+
+/// `POST /v1/approvals`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Approve {
+    /// The manifest, version 1, as JSON; it names its step.
+    pub manifest: serde_json::Value,
+    /// The step, to be sure that it is the one that was meant.
+    #[serde(default)]
+    pub step: Option<String>,
+    /// How long it lives, milliseconds; a day when left out, at most 366 days.
+    #[serde(default)]
+    pub expires_ms: Option<u64>,
+    /// Runs it allows; one when left out.
+    #[serde(default)]
+    pub uses: Option<u32>,
+}
+
+/// An approval in `GET` and `POST /v1/approvals`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ApprovalView {
+    /// The step of the workflow.
+    pub step: String,
+    /// Digest of the manifest.
+    pub manifest: Digest,
+    /// User id of who gave it.
+    pub by: u32,
+    /// Its end, RFC 3339.
+    pub expires: String,
+    /// Runs it allows.
+    pub uses: u32,
+    /// Runs it has allowed.
+    pub used: u32,
+    /// Sequence of its event; a receipt names it.
+    pub seq: u64,
+}
+
 /// `GET /v1/info`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Info {

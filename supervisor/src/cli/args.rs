@@ -121,6 +121,25 @@ pub enum Command {
     /// Budget accounts
     #[command(subcommand)]
     Budget(BudgetCommand),
+    /// Allow a manifest for the step of a workflow that it names; without a file, list what is allowed
+    #[command(
+        after_help = "A manifest with `[approval] step = \"…\"` runs only while an approval of exactly this \
+        content lives; with `[approval] required = true` in the configuration every run needs one. A new approval of a step \
+        replaces the one before."
+    )]
+    Approve {
+        /// The manifest, TOML or JSON
+        file: Option<PathBuf>,
+        /// The step that the manifest must name
+        #[arg(long, value_name = "ID", requires = "file")]
+        step: Option<String>,
+        /// How long it lives [default: 24h]
+        #[arg(long, value_name = "DURATION", requires = "file", allow_hyphen_values = true)]
+        expires: Option<String>,
+        /// Runs it allows [default: 1]
+        #[arg(long, value_name = "N", requires = "file")]
+        uses: Option<u32>,
+    },
     /// Work with manifest files
     #[command(subcommand)]
     Manifest(ManifestCommand),

@@ -6,11 +6,11 @@ use hyper::Method;
 use super::args::{BudgetCommand, Command, Global};
 use super::client::{Client, encode, run_path, whole};
 use super::output::{Output, print_all, print_bytes};
-use super::run::parse_duration;
+use super::run::{parse_duration, read_manifest};
 use super::{Done, connect, text};
 use crate::api::types::{
-    AccountView, CancelRequest, DiffView, ExportRequest, ExportResult, Info, RunStatus, SetBudget,
-    StopRequest, ViolationView,
+    AccountView, ApprovalView, Approve, CancelRequest, DiffView, ExportRequest, ExportResult, Info,
+    RunStatus, SetBudget, StopRequest, ViolationView,
 };
 
 pub(super) async fn dispatch(global: &Global, output: &Output, command: Command) -> Done {
@@ -28,6 +28,9 @@ pub(super) async fn dispatch(global: &Global, output: &Output, command: Command)
         }
         Command::Discard { run } => discard(global, output, &run).await,
         Command::Budget(command) => budget(global, output, command).await,
+        Command::Approve { file, step, expires, uses } => {
+            approve(global, output, file, step, expires, uses).await
+        }
         Command::Violations { run, code } => violations(global, output, run, code).await,
         Command::Info => info(global, output).await,
         Command::Stop { now } => stop(global, output, now).await,
@@ -259,6 +262,34 @@ async fn budget(global: &Global, output: &Output, command: BudgetCommand) -> Don
         rows.iter().for_each(|row| output.object(row));
     } else {
         output.data(&text::accounts(&rows));
+    }
+    Ok(0)
+}
+
+async fn approve(
+    global: &Global,
+    output: &Output,
+    file: Option<std::path::PathBuf>,
+    step: Option<String>,
+    expires: Option<String>,
+    uses: Option<u32>,
+) -> Done {
+    let rows: Vec<ApprovalView> = match file {
+        None => connect::ensured(global).await?.get("/v1/approvals").await?,
+        Some(file) => {
+            let manifest = serde_json::to_value(read_manifest(&file)?)
+                .map_err(|e| Refusal::new(Code::ManifestBadValue, e.to_string()))?;
+            let expires_ms =
+                expires.as_deref().map(|text| parse_duration("expires", text)).transpose()?;
+            let body = Approve { manifest, step, expires_ms, uses };
+            let client = connect::ensured(global).await?;
+            vec![client.give(Method::POST, "/v1/approvals", &body, None).await?]
+        }
+    };
+    if output.json {
+        rows.iter().for_each(|row| output.object(row));
+    } else {
+        output.data(&text::approvals(&rows));
     }
     Ok(0)
 }

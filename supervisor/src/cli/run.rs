@@ -107,6 +107,7 @@ fn bad_limit(option: &str, text: &str, error: &dyn std::fmt::Display) -> Refusal
         "cpus" => "1.5",
         "pids" => "256",
         "grace" => "10s",
+        "expires" => "8h",
         "timeout" => "30m",
         _ => "2GiB",
     };

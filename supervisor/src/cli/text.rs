@@ -4,7 +4,7 @@ use atenea_core::Limits;
 use atenea_core::size::{Cpus, Millis, Size};
 use atenea_workspace::{RawPath, path};
 
-use crate::api::types::{AccountView, Info, RunStatus, ViolationView};
+use crate::api::types::{AccountView, ApprovalView, Info, RunStatus, ViolationView};
 use crate::clock;
 
 /// Makes a value safe for a line of a terminal: what reorders, hides or obeys is escaped, and a line
@@ -218,6 +218,25 @@ pub fn accounts(rows: &[AccountView]) -> String {
                 format!("${}", a.usd_available),
                 format!("{:?}", a.per).to_lowercase(),
                 a.period.clone(),
+            ]
+        })
+        .collect();
+    table(&head, &cells)
+}
+
+/// Approvals.
+pub fn approvals(rows: &[ApprovalView]) -> String {
+    let head = ["STEP", "MANIFEST", "BY", "USED", "EXPIRES"];
+    let cells: Vec<Vec<String>> = rows
+        .iter()
+        .map(|a| {
+            let used = format!("{} of {}", a.used, a.uses);
+            vec![
+                a.step.clone(),
+                a.manifest.to_string(),
+                format!("uid {}", a.by),
+                used,
+                a.expires.clone(),
             ]
         })
         .collect();

@@ -127,6 +127,8 @@ pub struct Config {
     pub journal: JournalSettings,
     /// `[daemon]`
     pub daemon: Daemon,
+    /// `[approval] required`: every run needs an approval.
+    pub approval_required: bool,
 }
 
 impl Config {
@@ -155,6 +157,7 @@ impl Default for Config {
             budgets: BTreeMap::new(),
             journal: JournalSettings { snapshot_every: 1_000, reserve_bytes: 16 << 20 },
             daemon: Daemon { on_stop: OnStop::Cancel },
+            approval_required: false,
         }
     }
 }
@@ -297,6 +300,7 @@ impl FileSchema {
                 reserve_bytes: or(self.journal.reserve, Size::bytes, base.journal.reserve_bytes),
             },
             daemon: Daemon { on_stop: self.daemon.on_stop.unwrap_or(base.daemon.on_stop) },
+            approval_required: self.approval.required.unwrap_or(base.approval_required),
         })
     }
 
@@ -312,7 +316,6 @@ impl FileSchema {
             ("guards", asked(&self.guards)),
             ("egress", asked(&self.egress)),
             ("agents", asked(&self.agents)),
-            ("approval.required", self.approval.required == Some(true)),
         ];
         match later.iter().find(|(_, asked)| *asked) {
             Some((key, _)) => Err(bad(key, "this version cannot enforce it")

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use atenea_core::event::{BudgetAsk, Owner, RunSpec};
 use atenea_core::input::Command;
 use atenea_core::manifest::{Checked, Sealed, check, is_within, parse_json};
-use atenea_core::{Code, Digest, IdempotencyKey, Profile, Refusal, RunId, RunName};
+use atenea_core::{Code, Digest, IdempotencyKey, Profile, Refusal, RunId, RunName, StepName};
 
 use super::live::Live;
 use crate::api::types::{NewRun, RunAccepted};
@@ -34,6 +34,7 @@ pub async fn request(
     let manifest = parse_json(&new.manifest.to_string())?;
     let checked = check(&manifest, &app.config.now().ceilings())?;
     let name = new.name.as_deref().map(RunName::parse).transpose()?;
+    let step = manifest.approval.as_ref().map(|a| StepName::parse(&a.step)).transpose()?;
     check_workspace(app, &checked)?;
     check_mounts(app, &checked)?;
     let host = host_refusal(app, &checked);
@@ -44,7 +45,8 @@ pub async fn request(
     let generation = app.handle.read(|state| state.generation).await;
     let reservation = checked.hold().map(|_| run.to_string());
     let sealed = Sealed::new(&checked, run.clone(), None, generation, reservation);
-    let spec = spec(&checked, &sealed, peer, &new, name, key, request);
+    let mut spec = spec(&checked, &sealed, peer, &new, name, key, request);
+    spec.step = step;
     keep(app, &run, &sealed)?;
     crash::moment(Place::RequestKept);
     let mut live = Live::new(sealed, spec.limits.output_bytes, new.foreground);
@@ -100,6 +102,7 @@ fn spec(
         idempotency,
         request,
         writable_workspace: checked.profile() == Profile::WorkspaceWrite,
+        step: None,
     }
 }
 

@@ -162,6 +162,7 @@ pub(super) fn settings(config: &Config) -> Settings {
     let root = rustix::process::geteuid().is_root();
     Settings {
         max_concurrent: config.sandbox.max_concurrent,
+        approval_required: config.approval_required,
         uid_range: root.then_some((range.start, range.count)),
         ..Settings::default()
     }

@@ -137,6 +137,8 @@ fn every_operation_of_the_document_is_served_and_no_reference_leads_nowhere() {
     let mut asked = 0;
     for (path, methods) in document["paths"].as_object().unwrap() {
         let here = path.replace("{id}", "nobody").replace("{name}", "nobody");
+        // A stream that never ends; a query that it refuses is served all the same.
+        let here = if here == "/v1/events" { format!("{here}?from=x") } else { here };
         let methods = methods.as_object().unwrap();
         for method in methods.keys().map(|m| m.to_uppercase()) {
             // A body that no operation takes: what takes one refuses it, and nothing is stopped.

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod api;
+mod approvals;
 mod bad_input;
 mod boundary;
 mod command_line;
@@ -16,10 +17,12 @@ mod drills;
 mod ends;
 mod full_disk;
 mod hostile;
+mod http;
 mod inside;
 mod install;
 mod manifests;
 mod money;
+mod old_journal;
 mod ordinary_user;
 mod preparing;
 mod queue;

@@ -47,7 +47,7 @@ if __name__ == '__main__':
     async def wait():
         process = await asyncio.create_subprocess_exec('true'); return await process.wait()
     assert asyncio.run(wait()) == 0
-    with tempfile.TemporaryDirectory() as d: shutil.copytree('/usr/share/doc/bash', d + '/c')
+    with tempfile.TemporaryDirectory() as d: shutil.copytree('/usr/share/base-files', d + '/c')
     m = mmap.mmap(-1, 4096); m[0] = 1; m.close()
     fd = os.memfd_create('x'); os.write(fd, b'1'); os.close(fd)
     os.close(os.pidfd_open(os.getpid()))

@@ -49,7 +49,12 @@ fn s4_every_forbidden_act_is_refused_in_a_usual_sandbox() {
     assert!(fds.is_empty());
     let seen: Vec<(&str, &str)> =
         results.iter().map(|result| (result.name.as_str(), result.detail.as_str())).collect();
-    assert_eq!(seen, EXPECTED);
+    // The second of its files is one that not every kernel has.
+    let without = |name| match name {
+        ("proc_sys_write", "EACCES") => ("proc_sys_write", "EACCES, ENOENT"),
+        other => other,
+    };
+    assert_eq!(seen.into_iter().map(without).collect::<Vec<_>>(), EXPECTED);
     assert!(results.iter().all(|result| result.refused));
 }
 
@@ -86,12 +91,15 @@ fn s4_a_program_that_allows_everything_is_found_out_and_nothing_starts() {
         "new_mount_api",
         "keyctl",
         "add_key",
-        "perf_event_open",
         "tiocsti_high_bits",
         "tioclinux",
     ] {
         assert!(names.contains(&act), "{act} is missing: {reached:?}");
     }
+    // Debian's kernel has a level of its own above the usual ones, which refuses it to users itself.
+    let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
+    let offered = paranoid.trim().parse::<i32>().unwrap() <= 2;
+    assert_eq!(names.contains(&"perf_event_open"), offered, "{paranoid}: {reached:?}");
     for act in ["write_etc", "read_canary", "connect_outside", "unix_host_path", "unix_abstract"] {
         assert!(!names.contains(&act), "{act}: {reached:?}");
     }

@@ -80,8 +80,11 @@ fn admit(
     run: &RunId,
     spec: &RunSpec,
 ) -> Result<Vec<Event>, Refusal> {
+    check_approval(state, settings, now, spec)?;
     let run_uid = run_uid(state, settings, spec)?;
-    let mut events = vec![Event::RunAdmitted { run: run.clone(), run_uid }];
+    let used = spec.step.clone().map(|step| Event::ApprovalUsed { run: run.clone(), step });
+    let mut events: Vec<Event> = used.into_iter().collect();
+    events.push(Event::RunAdmitted { run: run.clone(), run_uid });
     if let Some(ask) = &spec.budget {
         // B2: nothing is made before this succeeded.
         let opens = state.ledger.check_hold(&ask.account, ask.amount, now)?;
@@ -92,6 +95,22 @@ fn admit(
         events.push(Event::BudgetHeld { run: run.clone(), account, amount: ask.amount });
     }
     Ok(events)
+}
+
+/// S3: a run that claims an approval has one, and with `approval.required` every run claims one.
+fn check_approval(
+    state: &State,
+    settings: &Settings,
+    now: Now,
+    spec: &RunSpec,
+) -> Result<(), Refusal> {
+    match &spec.step {
+        Some(step) => state.approvals.check(step, spec.manifest, state.boot.as_ref(), now),
+        None if settings.approval_required => {
+            Err(Refusal::new(Code::ApprovalRequired, "the manifest names no approved step"))
+        }
+        None => Ok(()),
+    }
 }
 
 /// A host uid no other live run has; never 0.

@@ -27,7 +27,6 @@ pub(super) fn refuse(manifest: &Manifest) -> Result<(), Refusal> {
         (runtime.is_some_and(|image| image != "host"), "runtime.image"),
         (hides_history(manifest), "workspace.history"),
         (needs_a_clone(manifest), "workspace.base"),
-        (manifest.approval.is_some(), "approval.step"),
         (manifest.parent.is_some(), "parent"),
         (limits.tool_calls.is_some(), "limits.tool_calls"),
         (limits.exec_seconds.is_some(), "limits.exec_seconds"),

@@ -15,7 +15,7 @@ use atenea_core::event::{
 use atenea_core::input::{Command, Input, Observation};
 use atenea_core::{
     AccountName, BootId, Code, Digest, IdempotencyKey, Limits, Nanos, Phase, Profile, Refusal, Run,
-    RunId, Settings, State, apply, decide,
+    RunId, Settings, State, StepName, apply, decide,
 };
 
 /// The run all tests talk about.
@@ -48,6 +48,7 @@ pub fn spec() -> RunSpec {
         idempotency: Some(IdempotencyKey::parse("key").unwrap()),
         request: Digest::of(b"request"),
         writable_workspace: true,
+        step: None,
     }
 }
 
@@ -73,6 +74,16 @@ pub fn refusal(code: Code) -> Refusal {
 
 pub fn request(spec: RunSpec) -> Input {
     Input::Command(Command::Request { run: run_id(), spec: Box::new(spec), refusal: None })
+}
+
+pub fn step() -> StepName {
+    StepName::parse("workflow/step-1").unwrap()
+}
+
+/// Allows what [`spec`] asks for one run of [`step`], for a minute.
+pub fn approve() -> Input {
+    let manifest = spec().manifest;
+    Input::Command(Command::Approve { step: step(), manifest, by: 0, expires_ms: 60_000, uses: 1 })
 }
 
 pub fn cancel(kill: bool) -> Input {
