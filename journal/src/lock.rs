@@ -5,6 +5,8 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use fs4::{FileExt, TryLockError};
 use serde::{Deserialize, Serialize};
@@ -13,6 +15,9 @@ use crate::error::JournalError;
 use crate::fsio;
 
 const FILE: &str = "lock";
+/// How often the lock of a dead holder is tried, every [`RETRY`]: a fork ends in a moment, on a busy machine in a second.
+const TRIES_MAX: u32 = 2_000;
+const RETRY: Duration = Duration::from_millis(1);
 /// A lock file is one short line; more is not read.
 const MAX_BYTES: u64 = 4096;
 
@@ -87,18 +92,27 @@ pub(crate) struct Lock {
 impl Lock {
     /// Takes the lock of `dir` before anything else is touched, then names `holder` in it.
     /// Also returns what the last holder left.
+    ///
+    /// A process that the last holder had just forked has a copy of its descriptor until it executes its own program,
+    /// and the lock with it (flock(2)): a holder that was killed is waited for, for two seconds at most.
     // J4: the lock is the first effect; a refusal changes nothing and names the holder.
     pub(crate) fn take(
         dir: &Path,
         holder: Holder,
     ) -> Result<(Self, Option<(Holder, Phase)>), JournalError> {
         let path = dir.join(FILE);
+        let mut tries = 0;
         let mut file = loop {
             let file = fsio::open_rw(&path, true)?;
             match FileExt::try_lock(&file) {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => {
                     let holder = read(&file).map(|c| c.holder);
+                    if tries < TRIES_MAX && holder.as_ref().is_some_and(|h| is_dead(h.pid)) {
+                        tries += 1;
+                        pause();
+                        continue;
+                    }
                     return Err(JournalError::Locked { dir: dir.to_owned(), holder });
                 }
                 Err(TryLockError::Error(e)) => return Err(JournalError::io("lock", &path)(e)),
@@ -128,13 +142,30 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if thread::panicking() {
             // As under panic=abort: the phase stays what it was when the panic came.
             return;
         }
         // Only told to people.
         let _ = write(&mut self.file, &self.holder, Phase::Closed);
+        // Also for the copies of the descriptor that a process being forked right now has. If it fails, closing does it.
+        let _ = FileExt::unlock(&self.file);
     }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "that another process executes its program has no event"
+)]
+fn pause() {
+    thread::sleep(RETRY);
+}
+
+/// Whether a process has ended, also when nobody has reaped it.
+fn is_dead(pid: u32) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
+    // The name in parentheses may hold anything (proc_pid_stat(5)).
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
 
 /// Whether `path` still names the locked file: a removed lock file guards nothing.

@@ -5,6 +5,8 @@
 mod common;
 
 use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use atenea_journal::{Holder, JournalError, Phase, recover_accept_loss, stats, verify};
 use common::*;
@@ -48,6 +50,57 @@ fn a_reader_that_outlives_its_journal_keeps_the_lock() {
     open(dir.path()).unwrap();
 }
 
+/// A copy of the held lock's descriptor, as a process has that was forked a moment ago.
+fn copy_of_the_lock(dir: &Path) -> OwnedFd {
+    let held = fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .flatten()
+        .find(|entry| fs::read_link(entry.path()).is_ok_and(|to| to == dir.join("lock")));
+    let fd: i32 = held.unwrap().file_name().to_str().unwrap().parse().unwrap();
+    let me = rustix::process::getpid();
+    let me = rustix::process::pidfd_open(me, rustix::process::PidfdFlags::empty()).unwrap();
+    rustix::process::pidfd_getfd(me, fd, rustix::process::PidfdGetfdFlags::empty()).unwrap()
+}
+
+#[test]
+fn a_journal_that_was_closed_is_free_although_a_process_just_forked_has_its_descriptors() {
+    let dir = journal_with(1);
+    let journal = open(dir.path()).unwrap().journal;
+    let copy = copy_of_the_lock(dir.path());
+    drop(journal);
+    open(dir.path()).unwrap();
+    drop(copy);
+}
+
+#[test]
+fn the_lock_of_a_killed_holder_is_waited_for_and_that_of_a_living_one_is_not() {
+    let dir = journal_with(1);
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    child.wait().unwrap();
+    let journal = open(dir.path()).unwrap().journal;
+    journal.set_holder(Holder { pid: child.id(), ..holder() }).unwrap();
+    // The copy keeps the lock and says who is gone; it goes once somebody has begun to wait.
+    let copy = fs::File::open(dir.path().join("lock")).unwrap();
+    let let_go = std::thread::spawn({
+        let dir = dir.path().to_owned();
+        move || {
+            while inode_users(&dir) < 3 {
+                std::thread::yield_now();
+            }
+            drop((journal, copy));
+        }
+    });
+    open(dir.path()).unwrap();
+    let_go.join().unwrap();
+}
+
+/// How many descriptors of this process are open on the lock.
+fn inode_users(dir: &Path) -> usize {
+    let lock = dir.join("lock");
+    let fds = fs::read_dir("/proc/self/fd").unwrap().flatten();
+    fds.filter(|entry| fs::read_link(entry.path()).is_ok_and(|to| to == lock)).count()
+}
+
 #[test]
 fn removing_the_lock_file_of_a_living_holder_does_not_let_a_second_writer_in() {
     let dir = journal_with(1);
@@ -84,7 +137,7 @@ fn an_unreadable_lock_file_is_taken_over_without_a_name() {
     }
 }
 
-fn listing(dir: &std::path::Path) -> Vec<(String, Vec<u8>)> {
+fn listing(dir: &Path) -> Vec<(String, Vec<u8>)> {
     let mut files: Vec<_> = fs::read_dir(dir)
         .unwrap()
         .map(|e| e.unwrap())

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use atenea_core::event::{CleanupStep, Event, ExportTarget, Recorded, Step};
 use atenea_core::{Digest, Nanos, Profile, RunId};
-use atenea_journal::{Holder, JournalError};
+use atenea_journal::Holder;
 
 use crate::clock;
 use crate::driver::record::decode_record;
@@ -32,48 +32,18 @@ pub(super) fn read(journal: &Path) -> Result<Vec<Fact>, String> {
         return Ok(Vec::new());
     }
     let options = crate::server::journal_options();
-    let collect = || {
-        let mut facts = Vec::new();
-        let mut unreadable = None;
-        atenea_journal::dump(journal, &options, holder(), 1, |record| {
-            match decode_record(&record) {
-                Ok(Some(recorded)) => facts.push(Fact { recorded, hash: record.hash.to_string() }),
-                Ok(None) => {}
-                Err(error) => unreadable = Some(error.to_string()),
-            }
-            ControlFlow::Continue(())
-        })?;
-        Ok((facts, unreadable))
-    };
-    let (facts, unreadable) =
-        once_let_go(collect).map_err(|e| format!("the journal cannot be read: {e}"))?;
-    unreadable.map_or(Ok(facts), |error| Err(format!("a record cannot be read: {error}")))
-}
-
-/// Tries until a holder that was killed is really gone. A process that it had just forked has its descriptors, the
-/// lock's too, until it executes its own program.
-fn once_let_go<T>(work: impl Fn() -> Result<T, JournalError>) -> Result<T, JournalError> {
-    /// A moment on an idle machine, a second on a busy one.
-    const TRIES_MAX: u32 = 100_000;
-    let mut tries = 0;
-    loop {
-        match work() {
-            Err(JournalError::Locked { holder: Some(holder), .. })
-                if tries < TRIES_MAX && is_dead(holder.pid) =>
-            {
-                tries += 1;
-                std::thread::yield_now();
-            }
-            other => return other,
+    let mut facts = Vec::new();
+    let mut unreadable = None;
+    atenea_journal::dump(journal, &options, holder(), 1, |record| {
+        match decode_record(&record) {
+            Ok(Some(recorded)) => facts.push(Fact { recorded, hash: record.hash.to_string() }),
+            Ok(None) => {}
+            Err(error) => unreadable = Some(error.to_string()),
         }
-    }
-}
-
-/// Whether a process has ended, also when nobody has reaped it.
-fn is_dead(pid: u32) -> bool {
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
-    // The name in parentheses may hold anything (proc_pid_stat(5)).
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
+        ControlFlow::Continue(())
+    })
+    .map_err(|e| format!("the journal cannot be read: {e}"))?;
+    unreadable.map_or(Ok(facts), |error| Err(format!("a record cannot be read: {error}")))
 }
 
 /// Verifies a journal that nobody holds.
@@ -82,7 +52,7 @@ fn is_dead(pid: u32) -> bool {
 /// The damage.
 pub(super) fn verify(journal: &Path) -> Result<(), String> {
     let options = crate::server::journal_options();
-    let report = once_let_go(|| atenea_journal::verify(journal, &options, holder()))
+    let report = atenea_journal::verify(journal, &options, holder())
         .map_err(|e| format!("the journal cannot be verified: {e}"))?;
     match report.damage {
         None if report.is_whole() => Ok(()),
@@ -326,24 +296,6 @@ mod tests {
 
     fn cleaned(step: CleanupStep) -> Event {
         Event::CleanupDone { run: run(), step }
-    }
-
-    #[test]
-    fn a_lock_that_outlives_its_killed_holder_for_a_moment_is_waited_for_and_a_living_one_is_not() {
-        let mut child = std::process::Command::new("true").spawn().unwrap();
-        child.wait().unwrap();
-        let tries = std::cell::Cell::new(0);
-        let held_by = |pid: u32| {
-            tries.set(tries.get() + 1);
-            let holder = Some(Holder { pid, ..holder() });
-            Err::<u32, _>(JournalError::Locked { dir: "x".into(), holder })
-        };
-        let dead = child.id();
-        let found = once_let_go(|| if tries.get() < 3 { held_by(dead) } else { Ok(tries.get()) });
-        assert_eq!(found.unwrap(), 3);
-        tries.set(0);
-        once_let_go(|| held_by(std::process::id())).unwrap_err();
-        assert_eq!(tries.get(), 1);
     }
 
     #[test]
