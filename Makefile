@@ -52,7 +52,7 @@ long: build ## the long lanes
 	@scripts/soak $(TARGET)/release/atenea-sup 200
 	@scripts/killall $(TARGET)/release/atenea-sup 20
 	@$(TARGET)/release/atenea-sup drill --all
-	@scripts/broken-drill $(TARGET)
+	@scripts/broken $(TARGET)
 	@PROPTEST_CASES=3000 $(CARGO) test --quiet --locked --target-dir $(TARGET) -p atenea-model-tests --test model
 	@$(MAKE) --no-print-directory guest-test
 	@$(MAKE) --no-print-directory guest-power N=10

@@ -4,7 +4,7 @@
 
 // It breaks a promise on purpose: nobody can build a program with it that others might run.
 #[cfg(all(feature = "broken", not(debug_assertions)))]
-compile_error!("the feature `broken` is for debug builds of scripts/broken-drill only");
+compile_error!("the feature `broken` is for debug builds of scripts/broken only");
 
 pub mod api;
 pub mod cli;

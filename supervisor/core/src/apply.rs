@@ -132,6 +132,8 @@ fn recover(state: &mut State) -> Vec<Effect> {
         run.deadline = None;
         run.chore_failed = None;
         for cleanup in run.cleanup.values_mut() {
+            // R3 broken on purpose in a build that only scripts/broken makes: what was begun counts as done.
+            cleanup.done |= cfg!(feature = "broken") && cleanup.started;
             cleanup.started = false;
         }
         effects.extend(recover_run(run));
